@@ -1,0 +1,111 @@
+"""Configs are frozen dataclasses: checked when made, written as plain dicts, named by a fingerprint."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+from messi.core.errors import MessiError, unknown_name
+from messi.core.registry import Registry
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The allowed range of a number: ``Annotated[float, Bounds(minimum=0)]``."""
+
+    minimum: float = -math.inf
+    maximum: float = math.inf
+    above: float = -math.inf
+    """An exclusive minimum."""
+
+    def __contains__(self, value: float) -> bool:
+        return self.minimum <= value <= self.maximum and value > self.above and math.isfinite(value)
+
+    def __str__(self) -> str:
+        lower = f"above {self.above:g}" if self.above > -math.inf else f"at least {self.minimum:g}"
+        return lower if self.maximum == math.inf else f"{lower} and at most {self.maximum:g}"
+
+
+ConfigType = TypeVar("ConfigType", bound="Config")
+
+
+def _annotations(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Base of every config. A base that has a registry is written with the name of the chosen entry."""
+
+    registry: ClassVar[Registry | None] = None
+
+    def __post_init__(self) -> None:
+        """Check every field against the bounds and the choices in its annotation."""
+        for field in dataclasses.fields(self):
+            _check(field.name, getattr(self, field.name), _annotations(type(self))[field.name])
+
+    @property
+    def name(self) -> str:
+        """The name of the registered thing that this config describes: the file it is defined in."""
+        return type(self).__module__.rpartition(".")[2]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values; :meth:`from_dict` of the same class turns them back."""
+        values = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return {"name": self.name, **values} if self.registry else values
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Build the config that :meth:`to_dict` wrote; a key that is not a field is an error, not a default."""
+        values = dict(values)
+        if cls.registry:
+            chosen = cls.registry.config(values.pop("name"))
+            return typing.cast("Self", _build(chosen, values))
+        return _build(cls, values)
+
+    def fingerprint(self) -> str:
+        """Return 12 hex digits that change with any value in the config."""
+        text = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _build(cls: type[ConfigType], values: dict[str, Any]) -> ConfigType:
+    fields = {field.name for field in dataclasses.fields(cls)}
+    for key in values:
+        if key not in fields:
+            raise unknown_name(f"setting of {cls.__qualname__}", key, fields)
+    return cls(**{key: _revive(_annotations(cls)[key], value) for key, value in values.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Config):
+        return value.to_dict()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _revive(annotation: Any, value: Any) -> Any:
+    if typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        return annotation.from_dict(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check(name: str, value: Any, annotation: Any) -> None:
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        annotation, *extras = typing.get_args(annotation)
+        for bounds in (extra for extra in extras if isinstance(extra, Bounds)):
+            if value is not None and value not in bounds:
+                raise MessiError(f"{name} must be {bounds}, but is {value!r}.")
+        _check(name, value, annotation)
+    elif origin is typing.Literal and value not in typing.get_args(annotation):
+        allowed = ", ".join(repr(choice) for choice in typing.get_args(annotation))
+        raise MessiError(f"{name} must be one of {allowed}, but is {value!r}.")
+    elif origin in (typing.Union, types.UnionType) and value is not None:
+        for choice in typing.get_args(annotation):
+            _check(name, value, choice)

@@ -1,0 +1,115 @@
+"""What a run measured, as append-only JSON lines. Selection and reports are functions of these lines alone."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from messi.core.errors import MessiError
+from messi.core.files import writing
+
+Role = Literal["train", "source_val", "target"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRecord:
+    """The mean of each weighted loss term over the steps since the record before."""
+
+    kind: ClassVar[str] = "train"
+    step: int
+    terms: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRecord:
+    """How the model after ``step`` steps did on one domain in one role."""
+
+    kind: ClassVar[str] = "evaluation"
+    step: int
+    role: Role
+    domain: str
+    count: int
+    accuracy: float
+    loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutingRecord:
+    """The mean expert weights P(expert | domain, class) of the selected model."""
+
+    kind: ClassVar[str] = "routing"
+    role: Role
+    domain: str
+    label: str
+    count: int
+    experts: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleRecord:
+    """One image and what the selected model said of it."""
+
+    kind: ClassVar[str] = "example"
+    role: Role
+    domain: str
+    image: str
+    """A PNG file, relative to the run folder."""
+    label: str
+    predicted: str
+    probability: float
+    experts: tuple[float, ...]
+    """Empty when the method has no router."""
+
+
+Record = TrainRecord | EvaluationRecord | RoutingRecord | ExampleRecord
+_KINDS: dict[str, Callable[..., Record]] = {
+    cls.kind: cls for cls in (TrainRecord, EvaluationRecord, RoutingRecord, ExampleRecord)
+}
+
+
+class RecordWriter:
+    """Appends records to a file that first is cut back to ``size`` bytes, the length known to be good."""
+
+    def __init__(self, path: Path, *, size: int) -> None:
+        self.path, self.size = path, size
+        with writing(path):
+            self._file = path.open("ab")
+            self._file.truncate(size)
+
+    def write(self, record: Record) -> None:
+        """Append one record."""
+        line = json.dumps({"kind": record.kind, **asdict(record)}).encode() + b"\n"
+        with writing(self.path):
+            self._file.write(line)
+            self._file.flush()
+        self.size += len(line)
+
+    def sync(self) -> None:
+        """Bring everything written so far to the disk."""
+        with writing(self.path):
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_records(path: Path) -> list[Record]:
+    """Read all whole lines; an unfinished last line is one that a killed process was writing."""
+    if not path.exists():
+        return []
+    return list(_parse(path))
+
+
+def _parse(path: Path) -> Iterator[Record]:
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            values: dict[str, Any] = json.loads(line)
+            cls = _KINDS[values.pop("kind")]
+            lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+            record: Record = cls(**{**values, **lists})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise MessiError(f"{path}, line {number}, is not a record of messi: {error}") from error
+        yield record

@@ -1,0 +1,129 @@
+"""A run is a folder. Its state is what lies on disk, so it survives any crash."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from messi.core.errors import MessiError
+from messi.core.files import write_text, writing
+from messi.core.records import Record, read_records
+
+State = Literal["new", "started", "done"]
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def description(self) -> Path:
+        """``run.json``: config, data, classes, versions; written once, before anything else."""
+        return self.path / "run.json"
+
+    @property
+    def records(self) -> Path:
+        """``records.jsonl``: everything measured."""
+        return self.path / "records.jsonl"
+
+    @property
+    def last(self) -> Path:
+        """``last.safetensors``: the state that training continues from."""
+        return self.path / "last.safetensors"
+
+    @property
+    def model(self) -> Path:
+        """``model.safetensors``: the selected model with its classes and preprocessing."""
+        return self.path / "model.safetensors"
+
+    @property
+    def result(self) -> Path:
+        """``result.json``: written last; its presence means that the run is finished."""
+        return self.path / "result.json"
+
+    @property
+    def report(self) -> Path:
+        """``report.html``: the page to look at."""
+        return self.path / "report.html"
+
+    def state(self) -> State:
+        """Return how far this run is."""
+        if self.result.exists():
+            return "done"
+        return "started" if self.description.exists() else "new"
+
+    def read_description(self) -> dict[str, Any]:
+        """Return what ``run.json`` says."""
+        return self._read_json(self.description)
+
+    def read_result(self) -> dict[str, Any]:
+        """Return what ``result.json`` says."""
+        return self._read_json(self.result)
+
+    def read_records(self) -> list[Record]:
+        """Return everything measured so far."""
+        return read_records(self.records)
+
+    def begin(self, description: dict[str, Any]) -> None:
+        """Make the folder and describe the run, or check that the folder is of this very run."""
+        if self.state() == "new":
+            if self.path.exists() and any(f.name != "lock" for f in self.path.iterdir()):
+                raise MessiError(f"{self.path} has files but is no run folder; choose a new folder with --out.")
+            write_text(self.description, json.dumps(description, indent=2) + "\n")
+            return
+        before = self.read_description()
+        for key, what in (
+            ("config", "config"),
+            ("data", "data (its files have changed)"),
+            ("version", "version"),
+        ):
+            if before[key] != description[key]:
+                changed = _difference(before[key], description[key])
+                raise MessiError(
+                    f"{self.path} holds a run with another {what}: {changed}. Choose another folder with --out."
+                )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out of this folder for the duration of the block."""
+        fresh = not self.path.exists()
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise MessiError(f"Another process is working on {self.path}; wait for it or stop it.") from error
+            yield
+        finally:
+            os.close(handle)
+            if fresh and self.state() == "new":
+                (self.path / "lock").unlink(missing_ok=True)
+                self.path.rmdir()
+
+    def _read_json(self, path: Path) -> dict[str, Any]:
+        try:
+            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise MessiError(f"{self.path} is not a finished run: {path.name} is missing.") from error
+        except ValueError as error:
+            raise MessiError(f"{path} is damaged: {error}. Choose another folder with --out.") from error
+        return values
+
+
+def _difference(before: Any, now: Any, name: str = "") -> str:
+    if isinstance(before, dict) and isinstance(now, dict):
+        parts = (
+            _difference(before.get(key), now.get(key), f"{name}.{key}".lstrip("."))
+            for key in sorted(before.keys() | now.keys())
+            if before.get(key) != now.get(key)
+        )
+        return "; ".join(parts)
+    return f"{name or 'it'} was {before!r} and is now {now!r}"
