@@ -1,0 +1,72 @@
+"""Slow float64 twins, one pair of clouds at a time and straight from the definitions; the tests' second opinion.
+
+Legend: N and P points, R features, M experts, B examples.
+"""
+
+import itertools
+import math
+
+import torch
+from torch import Tensor
+
+
+def squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Return |x_p - y_q|^2: x [N, R], y [P, R] -> [N, P]."""
+    return (x[:, None, :] - y[None, :, :]).square().sum(-1)
+
+
+def entropic_ot(x: Tensor, y: Tensor, *, epsilon: float, iterations: int = 10_000) -> tuple[Tensor, Tensor]:
+    """Return the primal value <g, C> + eps KL(g | P x Q) and the plan g, with many plain Sinkhorn rounds."""
+    cost = squared_distances(x.detach().double(), y.detach().double())
+    n, p = cost.shape
+    f, g = cost.new_zeros(n), cost.new_zeros(p)
+    for _ in range(iterations):
+        f = -epsilon * torch.logsumexp((g[None, :] - cost) / epsilon - math.log(p), dim=1)
+        g = -epsilon * torch.logsumexp((f[:, None] - cost) / epsilon - math.log(n), dim=0)
+    log_ratio = (f[:, None] + g[None, :] - cost) / epsilon
+    plan = log_ratio.exp() / (n * p)
+    differentiable_cost = squared_distances(x.double(), y.double())
+    return (plan * differentiable_cost).sum() + epsilon * (plan * log_ratio).sum(), plan
+
+
+def mmd_squared(x: Tensor, y: Tensor, *, bandwidths: tuple[float, ...]) -> Tensor:
+    """Return E k(x, x') + E k(y, y') - 2 E k(x, y) with k summed over the bandwidths."""
+
+    def kernel(a: Tensor, b: Tensor) -> Tensor:
+        distances = squared_distances(a.double(), b.double())
+        return torch.stack([torch.exp(-distances / (2 * s**2)) for s in bandwidths]).sum(0).mean()
+
+    return kernel(x, x) + kernel(y, y) - 2 * kernel(x, y)
+
+
+def slots(labels: Tensor, domains: Tensor) -> list[tuple[list[int], list[int]]]:
+    """Return, for every class and pair of domains that both have it, the examples of either cell."""
+    cells: dict[tuple[int, int], list[int]] = {}
+    for index, key in enumerate(zip(labels.tolist(), domains.tolist(), strict=True)):
+        cells.setdefault(key, []).append(index)
+    pairs = itertools.combinations(sorted(cells), 2)
+    return [(cells[first], cells[second]) for first, second in pairs if first[0] == second[0]]
+
+
+def ssi_ot(
+    features: Tensor,
+    routing: Tensor,
+    labels: Tensor,
+    domains: Tensor,
+    *,
+    epsilon: float,
+    sharpness: float,
+    iterations: int = 10_000,
+) -> tuple[Tensor, int]:
+    """Return the sum over slots and experts of a_ijc W_eps (absolute epsilon) and the number of its summands.
+
+    Shapes: features [M, B, R], routing [B, M], labels [B], domains [B].
+    """
+    total, number = features.double().sum() * 0, 0
+    for (first, second), expert in itertools.product(slots(labels, domains), range(len(features))):
+        mass = routing.detach().double()[:, expert]
+        weight = torch.sigmoid(sharpness * mass[first].mean()) * torch.sigmoid(sharpness * mass[second].mean())
+        x, y = features[expert, first], features[expert, second]
+        total = total + weight * entropic_ot(x, y, epsilon=epsilon, iterations=iterations)[0]
+        number += 1
+    return total, number
