@@ -1,0 +1,60 @@
+"""What every method offers. A method returns named loss terms; the engine steps."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from torch import Tensor, nn
+
+from messi.core.batch import Batch, LossTerms, Prediction, Task
+from messi.core.config import Config
+from messi.core.registry import Registry
+from messi.models.encoder import EncoderConfig
+
+ALGORITHMS = Registry("algorithm", "messi.algorithms")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmConfig(Config):
+    """Base of the hyper-parameters of a method."""
+
+    registry: ClassVar[Registry | None] = ALGORITHMS
+
+
+class Stepper(Protocol):
+    """What the engine lets a method do to its parameters."""
+
+    def descend(self, terms: LossTerms) -> None:
+        """Take one optimizer step down the gradient of the sum of the terms."""
+
+
+class Algorithm(nn.Module, ABC):
+    """A method: everything it learns or keeps is in its ``state_dict``."""
+
+    @abstractmethod
+    def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
+        """Take one training step and return its loss terms."""
+
+    @abstractmethod
+    def predict(self, inputs: Tensor) -> Prediction:
+        """Predict inputs [B, ...]; the answer for one input does not depend on the others."""
+
+
+class LossAlgorithm(Algorithm):
+    """A method that is defined by its loss; most are."""
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> LossTerms:
+        """Return the weighted loss terms of a batch."""
+
+    def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
+        """Descend the loss once."""
+        terms = self.loss(batch)
+        stepper.descend(terms)
+        return terms
+
+
+def build(config: AlgorithmConfig, *, task: Task, encoder: EncoderConfig) -> Algorithm:
+    """Return the method that ``config`` describes, with freshly initialised parameters."""
+    algorithm: Algorithm = ALGORITHMS.load(config.name)(config, task=task, encoder=encoder)
+    return algorithm

@@ -1,0 +1,34 @@
+"""Empirical risk minimisation: classify the source domains, nothing else (Vapnik, 1991)."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from messi.algorithms._base import AlgorithmConfig, LossAlgorithm
+from messi.core.batch import Batch, LossTerms, Prediction, Task
+from messi.losses.classification import domain_mean_cross_entropy
+from messi.models.encoder import EncoderConfig
+
+
+class Erm(LossAlgorithm):
+    """An encoder and a linear classifier, trained on the mean cross-entropy of the source domains."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(AlgorithmConfig):
+        """ERM has no hyper-parameters of its own."""
+
+    def __init__(self, config: Config, *, task: Task, encoder: EncoderConfig) -> None:
+        super().__init__()
+        self.config, self.task = config, task
+        self.encoder = encoder.build(task.input_shape)
+        self.classifier = nn.Linear(self.encoder.width, task.num_classes)
+
+    def loss(self, batch: Batch) -> LossTerms:
+        """Return the mean over domains of the cross-entropy."""
+        logits = self.classifier(self.encoder(batch.inputs))
+        num_domains = self.task.num_domains
+        return {"cls": domain_mean_cross_entropy(logits, batch.labels, batch.domains, num_domains=num_domains)}
+
+    def predict(self, inputs: Tensor) -> Prediction:
+        """Classify."""
+        return Prediction(logits=self.classifier(self.encoder(inputs)))

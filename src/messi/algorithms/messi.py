@@ -1,0 +1,103 @@
+"""MESSI: experts that align the class-conditional domain pairs routed to them.
+
+L = L_cls + l_ssi L_ssi + l_sp L_sp + l_bal L_bal + l_div L_div
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from messi.algorithms._base import AlgorithmConfig, LossAlgorithm
+from messi.core.batch import Batch, LossTerms, Prediction, Task
+from messi.core.config import Bounds
+from messi.losses.classification import domain_mean_cross_entropy
+from messi.losses.diversity import Form, diversity
+from messi.losses.routing import balance, sparsity
+from messi.losses.ssi import Discrepancy, EpsilonScale, Reduction, ssi_loss
+from messi.models.encoder import EncoderConfig
+from messi.models.head import MessiHead
+
+Weight = Annotated[float, Bounds(minimum=0)]
+
+
+class Messi(LossAlgorithm):
+    """An encoder with the expert head, trained on the five terms of the paper."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(AlgorithmConfig):
+        """The paper's values, and its open points as the design reads them."""
+
+        num_experts: Annotated[int, Bounds(minimum=1)] = 6
+        """Number of experts M."""
+        ssi_weight: Weight = 0.01
+        """Weight of the subset-conditioned invariance term."""
+        sparsity_weight: Weight = 0.02
+        """Weight of the routing entropy."""
+        balance_weight: Weight = 0.02
+        """Weight of the distance of the experts' load from uniform."""
+        diversity_weight: Weight = 0.02
+        """Weight of the similarity between experts."""
+        discrepancy: Discrepancy = "ot"
+        """What aligns two cells: entropic optimal transport or squared MMD."""
+        sharpness: Weight = 4.0
+        """alpha: how strongly routing mass decides the weight of a slot."""
+        reduction: Reduction = "mean"
+        """Mean or sum over the active slots."""
+        epsilon: Annotated[float, Bounds(above=0)] = 0.1
+        """Entropic regularisation of OT."""
+        epsilon_scale: EpsilonScale = "relative"
+        """Whether epsilon is relative to the batch's mean cost or absolute."""
+        iterations: Annotated[int, Bounds(minimum=1)] = 50
+        """Sinkhorn rounds of OT."""
+        diversity: Form = "cosine"
+        """Cosine similarity as the paper's text says, or its equation's Frobenius norm."""
+        balance_momentum: Annotated[float, Bounds(minimum=0, maximum=0.9999)] = 0.0
+        """Share of the past in the load that is balanced; 0 takes the batch alone."""
+
+    load: Tensor
+
+    def __init__(self, config: Config, *, task: Task, encoder: EncoderConfig) -> None:
+        super().__init__()
+        self.config, self.task = config, task
+        self.encoder = encoder.build(task.input_shape)
+        self.head = MessiHead(self.encoder.width, task.num_classes, config.num_experts)
+        self.register_buffer("load", torch.full((config.num_experts,), 1 / config.num_experts))
+
+    def loss(self, batch: Batch) -> LossTerms:
+        """Return the five weighted terms."""
+        config, out = self.config, self.head(self.encoder(batch.inputs))
+        labels, domains = batch.labels, batch.domains
+        ssi = ssi_loss(
+            out.experts,
+            out.routing,
+            labels,
+            domains,
+            discrepancy=config.discrepancy,
+            sharpness=config.sharpness,
+            reduction=config.reduction,
+            epsilon=config.epsilon,
+            epsilon_scale=config.epsilon_scale,
+            iterations=config.iterations,
+        )
+        classification = domain_mean_cross_entropy(out.logits, labels, domains, num_domains=self.task.num_domains)
+        return {
+            "cls": classification,
+            "ssi": config.ssi_weight * ssi,
+            "sp": config.sparsity_weight * sparsity(out.routing),
+            "bal": config.balance_weight * balance(self._current_load(out.routing)),
+            "div": config.diversity_weight * diversity(out.experts, form=config.diversity),
+        }
+
+    def predict(self, inputs: Tensor) -> Prediction:
+        """Classify the routed mixture of the experts."""
+        out = self.head(self.encoder(inputs))
+        return Prediction(logits=out.logits, routing=out.routing)
+
+    def _current_load(self, routing: Tensor) -> Tensor:
+        momentum = self.config.balance_momentum
+        load = momentum * self.load + (1 - momentum) * routing.mean(0)
+        if momentum:
+            self.load.copy_(load.detach())
+        return load

@@ -1,0 +1,131 @@
+"""Encoders: any timm model by name, or a small network for small inputs."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from messi.core.batch import InputSpec
+from messi.core.config import Config
+from messi.core.errors import MessiError, unknown_name
+from messi.models.small import mlp, small_cnn, tiny_cnn
+
+SMALL = {"mlp": mlp, "small_cnn": small_cnn, "tiny_cnn": tiny_cnn}
+_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(Config):
+    """The network that turns an input into one feature vector."""
+
+    backbone: str | None = None
+    """A timm model such as deit_small_patch16_224, 'small_cnn', 'tiny_cnn' or 'mlp'; by default what suits the data."""
+    pretrained: bool = True
+    """Start a timm model from its published weights."""
+    weights: str | None = None
+    """A file with pretrained weights (safetensors or a plain state dict) instead of a download."""
+
+    def input_spec(self, data_shape: tuple[int, ...]) -> InputSpec:
+        """Return what this encoder wants to see of data whose raw inputs have ``data_shape``."""
+        if len(data_shape) == 1:
+            return InputSpec(shape=data_shape)
+        channels = data_shape[0]
+        mean, std = (_IMAGENET_MEAN, _IMAGENET_STD) if channels == 3 else ((0.0,) * channels, (1.0,) * channels)
+        return InputSpec(shape=(channels, *self._image_size()), mean=mean, std=std)
+
+    def build(self, input_shape: tuple[int, ...]) -> "Encoder":
+        """Return the encoder, with pretrained weights where the config says so."""
+        if self.backbone in SMALL:
+            if self.weights:
+                raise MessiError(f"weights goes with a timm model; the backbone '{self.backbone}' has none.")
+            return Encoder(*SMALL[self.backbone](input_shape))
+        model = self._timm_model(input_shape)
+        if self.weights:
+            _load_weights(model, Path(self.weights))
+        return Encoder(model, model.num_features)
+
+    def without_weights(self) -> "EncoderConfig":
+        """Return the same architecture without pretrained weights, to load a trained model into."""
+        return dataclasses.replace(self, pretrained=False, weights=None)
+
+    def check(self) -> None:
+        """Raise when there is no such backbone."""
+        if self.backbone not in SMALL and not timm.is_model(str(self.backbone)):
+            raise unknown_name("backbone", str(self.backbone), suggestions(str(self.backbone)))
+
+    def _image_size(self) -> tuple[int, int]:
+        self.check()
+        if self.backbone in SMALL:
+            return (28, 28)
+        published: Any = timm.get_pretrained_cfg(str(self.backbone))
+        height, width = published.input_size[1:]
+        return (height, width)
+
+    def _timm_model(self, input_shape: tuple[int, ...]) -> Any:
+        self.check()
+        if len(input_shape) != 3:
+            raise MessiError(f"The backbone '{self.backbone}' takes images; use 'mlp' for features.")
+        download = self.pretrained and not self.weights
+        try:
+            return timm.create_model(str(self.backbone), pretrained=download, num_classes=0, in_chans=input_shape[0])
+        except Exception as error:  # timm, its hub client and the network raise many kinds
+            if not download:
+                raise
+            raise MessiError(
+                f"The pretrained weights of '{self.backbone}' could not be had ({type(error).__name__}: {error}). "
+                "Give a file with --weights, or start from random weights with --no-pretrained."
+            ) from error
+
+
+class Encoder(nn.Module):
+    """A network with one feature vector per input, and the width of that vector."""
+
+    def __init__(self, network: nn.Module, width: int) -> None:
+        super().__init__()
+        self.network, self.width = network, width
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Encode inputs [B, ...] as features [B, width]."""
+        features: Tensor = self.network(inputs)
+        return features
+
+
+def suggestions(name: str) -> list[str]:
+    """Return backbones that ``name`` may have meant: the small ones and timm models with a common beginning."""
+    start = name.split("_", maxsplit=1)[0][:4]
+    return [*SMALL, *timm.list_models(f"{start}*")[:12]] if start else [*SMALL]
+
+
+def _load_weights(model: nn.Module, path: Path) -> None:
+    state = _read_state(path)
+    wanted = model.state_dict()
+    missing = [key for key in wanted if key not in state]
+    wrong = [key for key in wanted if key in state and state[key].shape != wanted[key].shape]
+    if missing or wrong:
+        first = (missing or wrong)[0]
+        problem = "is missing" if missing else f"has the shape {list(state[first].shape)}"
+        raise MessiError(
+            f"{path} does not fit the backbone: '{first}' {problem} ({len(missing)} missing, {len(wrong)} of "
+            "another shape). Give the weights of the backbone named by --backbone."
+        )
+    model.load_state_dict({key: state[key] for key in wanted})
+
+
+def _read_state(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise MessiError(f"There is no weights file {path}.")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        raise MessiError(f"{path} is neither a safetensors file nor a plain state dict: {error}") from error
+    for key in ("state_dict", "model"):
+        state = state.get(key, state) if isinstance(state, dict) else {}
+    return {key: value for key, value in state.items() if isinstance(value, Tensor)}

@@ -1,0 +1,46 @@
+"""Encoders for inputs that are too small for a timm model.
+
+``small_cnn`` is the network that DomainBed trains on MNIST: four 3x3 convolutions, each followed by ReLU and then
+GroupNorm, and global average pooling. ``tiny_cnn`` is a narrower one for quick runs on a CPU. ``mlp`` takes features,
+or anything else that can be flattened.
+"""
+
+import math
+
+from torch import nn
+
+from messi.core.errors import MessiError
+
+
+def small_cnn(input_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+    """Return DomainBed's network for images [B, channels, H, W] of about 28 pixels, and its width 128."""
+    return _cnn(input_shape, channels=(64, 128, 128, 128), strides=(1, 2, 1, 1))
+
+
+def tiny_cnn(input_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+    """Return a network of the same kind at a twentieth of the cost, and its width 64."""
+    return _cnn(input_shape, channels=(32, 64, 64), strides=(2, 2, 1))
+
+
+def _cnn(input_shape: tuple[int, ...], *, channels: tuple[int, ...], strides: tuple[int, ...]) -> tuple[nn.Module, int]:
+    if len(input_shape) != 3:
+        raise MessiError("A convolutional backbone takes images; use 'mlp' for features.")
+    layers: list[nn.Module] = []
+    before = input_shape[0]
+    for after, stride in zip(channels, strides, strict=True):
+        layers += [nn.Conv2d(before, after, 3, stride, padding=1), nn.ReLU(), nn.GroupNorm(8, after)]
+        before = after
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), before
+
+
+def mlp(input_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+    """Return the encoder for anything that can be flattened, and its width 32."""
+    width = 32
+    layers = (
+        nn.Flatten(),
+        nn.Linear(math.prod(input_shape), width),
+        nn.ReLU(),
+        nn.Linear(width, width),
+        nn.ReLU(),
+    )
+    return nn.Sequential(*layers), width
