@@ -1,0 +1,118 @@
+"""Rotated-Colored MNIST: shape predicts the label everywhere, colour and rotation change with the environment.
+
+Environment e has the rotation ``rotation_step * (e // C)`` and the colour-flip probability ``color_step * (e % C)``
+with ``C = round(1 / color_step)`` (the paper's appendix C). The label is "digit below 5" with noise, the colour is
+the label with noise of the environment's probability, so colour is a shortcut that fails where the probability
+is 0.5: environment 5, the paper's target.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torchvision.transforms.v2 import InterpolationMode, functional
+
+from messi.core.config import Bounds
+from messi.core.errors import MessiError
+from messi.core.seeding import generator
+from messi.data.datasets._base import Augmentation, DataConfig
+from messi.data.digits import EMBEDDED, load_digits
+from messi.data.examples import Examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotatedColoredMnist(DataConfig):
+    """Binary digits whose colour and rotation depend on the domain; the embedded data set."""
+
+    backbone: ClassVar[str] = "small_cnn"
+    augmentation: ClassVar[Augmentation] = "none"
+
+    digits: str = EMBEDDED
+    """'embedded' (5,000 digits), 'download', an .npz file, or a folder with the four idx files of MNIST."""
+    environments: Annotated[int, Bounds(minimum=2)] = 18
+    """E, the size of the pool of environments that the digits are divided among."""
+    num_sources: Annotated[int, Bounds(minimum=1)] = 9
+    """K, how many environments besides the test environment are offered as domains."""
+    order: Literal["nested", "random"] = "nested"
+    """The first K of the row-major order (as the paper's curves have it), or K at random."""
+    budget: Annotated[int, Bounds(minimum=1)] | None = None
+    """B, the most examples of all K environments together; each offers at most B / K."""
+    rotation_step: float = 45.0
+    """Degrees between rows of environments."""
+    color_step: Annotated[float, Bounds(above=0, maximum=1)] = 0.1
+    """Difference in colour-flip probability between neighbours in a row."""
+    label_noise: Annotated[float, Bounds(minimum=0, maximum=1)] = 0.25
+    """Probability that a label is flipped."""
+    data_seed: int = 0
+    """Seed of the construction; the same for all runs that are compared."""
+
+    def load(self) -> Examples:
+        """Build the test environment and the K others."""
+        test = self._test_environment()
+        chosen = sorted([test, *self._sources(test)])
+        images, digits = load_digits(self.digits)
+        order = torch.randperm(len(digits), generator=generator("digits", self.data_seed))
+        parts = []
+        for environment in chosen:
+            members = order[environment :: self.environments]
+            if self.budget and environment != test:
+                members = members[: self.budget // self.num_sources]
+            parts.append(self._environment(environment, images[members], digits[members]))
+        inputs = torch.cat([pixels for pixels, _ in parts])
+        return Examples(
+            inputs=inputs,
+            labels=torch.cat([labels for _, labels in parts]),
+            domains=torch.cat([torch.full_like(labels, i) for i, (_, labels) in enumerate(parts)]),
+            classes=("digits 5-9", "digits 0-4"),
+            domain_names=tuple(self._name(environment) for environment in chosen),
+            fingerprint=hashlib.sha256(inputs.numpy().tobytes()).hexdigest(),
+        )
+
+    @property
+    def test_domain(self) -> str:
+        """The name of the environment without rotation in which colour says nothing of the label."""
+        return self._name(self._test_environment())
+
+    def _factors(self, environment: int) -> tuple[float, float]:
+        row, column = divmod(environment, round(1 / self.color_step))
+        return self.rotation_step * row, self.color_step * column
+
+    def _name(self, environment: int) -> str:
+        rotation, flip = self._factors(environment)
+        return f"rot{rotation:g}-p{flip:.3g}"
+
+    def _test_environment(self) -> int:
+        test = round(0.5 / self.color_step)
+        if test >= self.environments:
+            raise MessiError(
+                f"environments must be above {test} to hold the test environment, but is {self.environments}."
+            )
+        return test
+
+    def _sources(self, test: int) -> list[int]:
+        pool = [e for e in range(self.environments) if e != test]
+        if self.num_sources > len(pool):
+            raise MessiError(
+                f"num_sources must be at most {len(pool)} with environments={self.environments}, "
+                f"but is {self.num_sources}."
+            )
+        if self.order == "random":
+            shuffled = torch.randperm(len(pool), generator=generator("environments", self.data_seed))
+            pool = [pool[i] for i in shuffled.tolist()]
+        return pool[: self.num_sources]
+
+    def _environment(self, environment: int, images: Tensor, digits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return two-channel images [n, 2, 28, 28] and noisy binary labels [n] of one environment."""
+        rotation, flip = self._factors(environment)
+        stream = generator("environment", self.data_seed, environment)
+        labels = (digits < 5) ^ _bernoulli(self.label_noise, len(digits), stream)
+        color = labels ^ _bernoulli(flip, len(digits), stream)
+        rotated = functional.rotate(images[:, None], rotation, InterpolationMode.BILINEAR)
+        channels = torch.stack([~color, color], dim=1)[:, :, None, None]
+        return rotated * channels, labels.long()
+
+
+def _bernoulli(probability: float, number: int, stream: torch.Generator) -> Tensor:
+    return torch.rand(number, generator=stream) < probability

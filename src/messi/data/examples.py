@@ -1,0 +1,42 @@
+"""All examples of a data set: an input, a label and a domain each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from messi.core.errors import MessiError, unknown_name
+
+
+@dataclass(frozen=True)
+class Examples:
+    """N examples. Domains are only metadata; who trains on which is decided later by a split."""
+
+    inputs: Sequence[Tensor] | Tensor
+    """N uint8 images [channels, height, width], of any sizes, or float features [N, F]."""
+    labels: Tensor
+    """[N] indices into ``classes``."""
+    domains: Tensor
+    """[N] indices into ``domain_names``."""
+    classes: tuple[str, ...]
+    domain_names: tuple[str, ...]
+    fingerprint: str
+    """Changes when any input, label or domain does."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of the first input; of images only the number of channels is common to all."""
+        return tuple(self.inputs[0].shape)
+
+
+def domain_indices(examples: Examples, names: Sequence[str]) -> list[int]:
+    """Return the indices of domains by name."""
+    for name in names:
+        if name not in examples.domain_names:
+            raise unknown_name("domain", name, examples.domain_names)
+    if len(set(names)) < len(names):
+        raise MessiError(f"A domain is named twice: {', '.join(names)}.")
+    return [examples.domain_names.index(name) for name in names]
