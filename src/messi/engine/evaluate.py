@@ -1,0 +1,72 @@
+"""Measuring a trained model again, on the data of its run or on other data."""
+
+from pathlib import Path
+
+import torch
+
+from messi.core.errors import MessiError, unknown_name
+from messi.core.records import EvaluationRecord, Role
+from messi.core.rundir import RunDir
+from messi.data.datasets._base import DataConfig
+from messi.data.examples import Examples
+from messi.data.loader import Loader
+from messi.data.splits import Split
+from messi.data.vault import Vault
+from messi.engine.config import RunConfig
+from messi.engine.run import pick_device, split_of
+from messi.evaluation.measure import evaluation_records, predict_role
+from messi.evaluation.model import Model, load
+
+
+def evaluate_run(path: Path, *, data: DataConfig | None = None, device: str | None = None) -> list[EvaluationRecord]:
+    """Measure the selected model of a finished run on its validation and target data, or on all of ``data``."""
+    model = load(path, device=pick_device(device))
+    config = RunConfig.from_dict(model.description["config"])
+    if data is None:
+        RunDir(path).read_result()
+        examples = config.data.load()
+        return _measure(model, examples, split_of(config, examples))
+    examples = data.load()
+    domains = range(len(examples.domain_names))
+    whole = Split(train={}, source_val={}, target={d: (examples.domains == d).nonzero().squeeze(1) for d in domains})
+    return _measure(model, _with_classes_of(model, examples), whole)
+
+
+def _with_classes_of(model: Model, examples: Examples) -> Examples:
+    """Return the examples with labels that count the model's classes."""
+    for name in examples.classes:
+        if name not in model.classes:
+            raise unknown_name("class in the model", name, model.classes)
+    order = torch.tensor([model.classes.index(name) for name in examples.classes])
+    return Examples(
+        inputs=examples.inputs,
+        labels=order[examples.labels],
+        domains=examples.domains,
+        classes=model.classes,
+        domain_names=examples.domain_names,
+        fingerprint=examples.fingerprint,
+    )
+
+
+def _measure(model: Model, examples: Examples, split: Split) -> list[EvaluationRecord]:
+    if len(examples.input_shape) != len(model.spec.shape) or examples.input_shape[0] != model.spec.shape[0]:
+        raise MessiError(f"The model takes inputs like {model.spec.shape}, but the data has {examples.input_shape}.")
+    vault = Vault(examples, split)
+    vault.open_target()
+    loader = Loader(
+        vault=vault,
+        spec=model.spec,
+        augmentation="none",
+        batch_per_domain=1,
+        seed=0,
+        device=next(model.algorithm.parameters()).device,
+    )
+    step, names = model.description["step"], vault.domain_names
+    roles: tuple[Role, ...] = ("source_val", "target")
+    return [
+        record
+        for role in roles
+        for record in evaluation_records(
+            predict_role(model.algorithm, loader, role), role=role, step=step, domain_names=names
+        )
+    ]

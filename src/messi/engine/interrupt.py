@@ -1,0 +1,46 @@
+"""Ctrl-C and SIGTERM end a run between two steps, with a checkpoint."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was asked to stop and did, with its state saved."""
+
+
+class StopRequest:
+    """Becomes true when the user or the system asks to stop."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __bool__(self) -> bool:
+        return self.requested
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[StopRequest]:
+    """Catch the first SIGINT or SIGTERM inside the block; a second one acts at once, as usual."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        request.requested = True
+        restore()
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield request
+    finally:
+        restore()

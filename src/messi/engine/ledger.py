@@ -1,0 +1,71 @@
+"""What a run has measured so far: loss terms on their way to the records, evaluations, and who is told of them."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from messi.core.batch import LossTerms
+from messi.core.errors import MessiError
+from messi.core.records import EvaluationRecord, Record, RecordWriter, TrainRecord, read_records
+from messi.engine.observers import Observer
+
+
+class NonFiniteLossError(MessiError):
+    """A loss became infinite or not a number."""
+
+
+class Ledger:
+    """Keeps loss terms on the device, reads them once per interval, and still checks them for every step."""
+
+    def __init__(self, path: Path, observers: Sequence[Observer]) -> None:
+        self.path, self.observers = path, observers
+        self.terms: list[str] = []
+        self.rows: list[Tensor] = []
+        """One [terms] tensor for every step since the last record."""
+        self.evaluations: list[EvaluationRecord] = []
+
+    def open(self, size: int) -> None:
+        """Go on after the first ``size`` bytes of the records; what a killed run wrote after them is redone."""
+        self.writer = RecordWriter(self.path, size=size)
+        self.evaluations = [r for r in read_records(self.path) if isinstance(r, EvaluationRecord)]
+
+    def add(self, terms: LossTerms) -> None:
+        """Keep the terms of a step, without waiting for the device."""
+        self.terms = list(terms)
+        self.rows.append(torch.stack([term.detach().float() for term in terms.values()]))
+
+    def flush(self, step: int) -> None:
+        """Record the mean of every term since the last record."""
+        table = self.check(step)
+        means = [math.fsum(column) / len(table) for column in zip(*table, strict=True)]
+        self.rows.clear()
+        record = TrainRecord(step=step, terms=dict(zip(self.terms, means, strict=True)))
+        self.write(record)
+        for observer in self.observers:
+            observer.logged(step, record.terms)
+
+    def check(self, step: int) -> list[list[float]]:
+        """Return the rows up to ``step`` as numbers; raise, naming step and term, where one is not finite."""
+        table: list[list[float]] = torch.stack(self.rows).tolist() if self.rows else []
+        for row_step, row in enumerate(table, start=step - len(table) + 1):
+            for name, value in zip(self.terms, row, strict=True):
+                if not math.isfinite(value):
+                    raise NonFiniteLossError(
+                        f"The loss term '{name}' became {value} at step {row_step}. The last good state is "
+                        "kept; a lower learning rate or a lower weight of the term usually helps."
+                    )
+        return table
+
+    def write(self, record: Record) -> None:
+        """Record anything else."""
+        if isinstance(record, EvaluationRecord):
+            if not math.isfinite(record.loss):
+                raise NonFiniteLossError(
+                    f"The {record.role} loss on '{record.domain}' is {record.loss} at step {record.step}: the "
+                    "weights are no longer finite. The last good state is kept; lower the learning rate."
+                )
+            self.evaluations.append(record)
+        self.writer.write(record)

@@ -1,0 +1,101 @@
+"""The training loop, with every side effect in sight."""
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from messi.algorithms._base import Algorithm
+from messi.core.batch import Task
+from messi.core.records import Role
+from messi.core.rundir import RunDir
+from messi.core.seeding import derive_seed
+from messi.data.loader import Loader
+from messi.engine.checkpoint import load_checkpoint, save_checkpoint
+from messi.engine.config import TrainingConfig
+from messi.engine.interrupt import Interrupted, stop_on_signal
+from messi.engine.ledger import Ledger
+from messi.engine.stepper import AdamStepper
+from messi.evaluation.measure import evaluation_records, predict_role
+from messi.evaluation.model import save_model
+from messi.evaluation.predict import Predictions, autocast
+from messi.evaluation.selection import select
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """The parts of one run."""
+
+    folder: RunDir
+    config: TrainingConfig
+    seed: int
+    algorithm: Algorithm
+    stepper: AdamStepper
+    loader: Loader
+    ledger: Ledger
+    task: Task
+    description: dict[str, Any]
+    """What is saved with the selected model."""
+
+
+def train(training: Training) -> None:
+    """Train to the last step, from the last checkpoint if there is one."""
+    config, loader, ledger = training.config, training.loader, training.ledger
+    done = load_checkpoint(training.folder.last, algorithm=training.algorithm, stepper=training.stepper, ledger=ledger)
+    training.algorithm.train()
+    for observer in ledger.observers:
+        observer.started(done, config.steps)
+    with stop_on_signal() as stop:
+        for step in range(done + 1, config.steps + 1):
+            last = step == config.steps
+            torch.manual_seed(derive_seed("step", training.seed, step))
+            with autocast(loader.device):
+                terms = training.algorithm.update(loader.batch(step), training.stepper)
+            ledger.add(terms)
+            if step % config.log_every == 0 or last:
+                ledger.flush(step)
+            if evaluated := step % config.evaluate_every == 0 or last:
+                _evaluate_and_select(training, step)
+            if evaluated or stop:
+                _checkpoint(training, step)
+            for observer in ledger.observers:
+                observer.stepped(step)
+            if stop and not last:
+                raise Interrupted(f"Stopped after step {step} of {config.steps}; the state is saved.")
+
+
+def measure(training: Training, role: Role, step: int) -> dict[int, Predictions]:
+    """Predict every domain in a role, record how well that went and return the predictions."""
+    predictions = predict_role(training.algorithm, training.loader, role)
+    names = training.loader.vault.domain_names
+    for record in evaluation_records(predictions, role=role, step=step, domain_names=names):
+        training.ledger.write(record)
+    return predictions
+
+
+def _evaluate_and_select(training: Training, step: int) -> None:
+    ledger = training.ledger
+    measure(training, "source_val", step)
+    if select(ledger.evaluations).step == step:
+        save_model(
+            training.folder.model,
+            training.algorithm,
+            task=training.task,
+            spec=training.loader.spec,
+            description={**training.description, "step": step},
+        )
+    score = statistics.fmean(r.accuracy for r in ledger.evaluations if r.step == step)
+    for observer in ledger.observers:
+        observer.evaluated(step, score)
+
+
+def _checkpoint(training: Training, step: int) -> None:
+    training.ledger.check(step)
+    save_checkpoint(
+        training.folder.last,
+        step=step,
+        algorithm=training.algorithm,
+        stepper=training.stepper,
+        ledger=training.ledger,
+    )

@@ -1,0 +1,167 @@
+"""A config becomes a finished run: a folder with records, the selected model, a result and a report."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from messi.algorithms._base import build
+from messi.core.batch import Task
+from messi.core.errors import MessiError
+from messi.core.files import write_text
+from messi.core.info import environment, version
+from messi.core.rundir import RunDir
+from messi.core.seeding import derive_seed, deterministic
+from messi.data.examples import Examples, domain_indices
+from messi.data.loader import Loader
+from messi.data.splits import Split, make_split
+from messi.data.vault import Vault
+from messi.engine.config import RunConfig, require
+from messi.engine.final import evaluate_selected
+from messi.engine.ledger import Ledger
+from messi.engine.loop import Training, train
+from messi.engine.observers import Observer, TensorBoard
+from messi.engine.stepper import AdamStepper
+from messi.evaluation.selection import select
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Where a run lies and how it did."""
+
+    path: Path
+    selected_step: int
+    source_val: dict[str, float]
+    """Accuracy of the selected model on the held-out part of every source domain."""
+    target: dict[str, float]
+    """Accuracy on every target domain."""
+    fresh: bool = True
+    """False when the run had been finished before and nothing was done."""
+
+
+def run(
+    config: RunConfig,
+    *,
+    out: str | Path | None = None,
+    device: str | None = None,
+    observers: Sequence[Observer] = (),
+) -> RunResult:
+    """Train, select, evaluate the target once, and leave everything in a folder.
+
+    The same call again goes on where a killed run was, and does nothing when it is finished.
+
+    Args:
+        config: what to run.
+        out: the run folder; by default one under ``runs/`` that is named by the config.
+        device: such as "cpu" or "cuda"; by default a GPU if there is one.
+        observers: objects that are told of progress.
+
+    """
+    config = config.resolved()
+    folder = RunDir(Path(out) if out else Path("runs") / config.folder_name())
+    examples = config.data.load()
+    with folder.locked(), deterministic():
+        training = prepare(config, examples, folder, pick_device(device), observers)
+        folder.begin(_description(config, examples))
+        if folder.state() != "done":
+            try:
+                train(training)
+                _finish(training, config)
+            finally:
+                for observer in training.ledger.observers:
+                    observer.finished()
+    return read_result(folder, fresh=bool(training.ledger.evaluations))
+
+
+def prepare(
+    config: RunConfig,
+    examples: Examples,
+    folder: RunDir,
+    device: torch.device,
+    observers: Sequence[Observer] = (),
+) -> Training:
+    """Build the parts of a run; ``config`` is a resolved one. Nothing is written."""
+    settings, split = config.training, split_of(config, examples)
+    vault = Vault(examples, split)
+    spec = config.encoder.input_spec(examples.input_shape)
+    loader = Loader(
+        vault=vault,
+        spec=spec,
+        augmentation=require(settings.augmentation, "augmentation"),
+        batch_per_domain=settings.batch_per_domain,
+        seed=config.seed,
+        device=device,
+    )
+    task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
+    torch.manual_seed(derive_seed("initialise", config.seed))
+    algorithm = build(config.algorithm, task=task, encoder=config.encoder).to(device)
+    learning_rate = require(settings.learning_rate, "learning_rate")
+    return Training(
+        folder=folder,
+        config=settings,
+        seed=config.seed,
+        algorithm=algorithm,
+        stepper=AdamStepper(algorithm, learning_rate=learning_rate, weight_decay=settings.weight_decay),
+        loader=loader,
+        ledger=Ledger(folder.records, [TensorBoard(folder.path / "tensorboard"), *observers]),
+        task=task,
+        description=_description(config, examples),
+    )
+
+
+def split_of(config: RunConfig, examples: Examples) -> Split:
+    """Return the roles of the examples in a run."""
+    settings = config.training
+    return make_split(
+        examples,
+        domain_indices(examples, config.target),
+        kind=settings.split,
+        fraction=settings.validation_fraction,
+        target_part=settings.target_part,
+        seed=config.seed,
+    )
+
+
+def read_result(folder: RunDir, *, fresh: bool) -> RunResult:
+    """Return the result of a finished run."""
+    result = folder.read_result()
+    return RunResult(folder.path, result["selected_step"], result["source_val"], result["target"], fresh)
+
+
+def pick_device(name: str | None) -> torch.device:
+    """Return the named device, or a GPU if there is one."""
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError as error:
+        raise MessiError(f"There is no device '{name}'; use 'cpu', 'cuda' or 'cuda:1'.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise MessiError("No CUDA device is available here; use --device cpu.")
+    return device
+
+
+def _finish(training: Training, config: RunConfig) -> None:
+    selected = select(training.ledger.evaluations)
+    evaluate_selected(training, selected.step)
+    chosen = [record for record in training.ledger.evaluations if record.step == selected.step]
+    result = {
+        "selection": selected.rule,
+        "selected_step": selected.step,
+        "source_val": {r.domain: r.accuracy for r in chosen if r.role == "source_val"},
+        "target": {r.domain: r.accuracy for r in chosen if r.role == "target"},
+        "target_part": config.training.target_part,
+    }
+    write_text(training.folder.result, json.dumps(result, indent=2) + "\n")
+
+
+def _description(config: RunConfig, examples: Examples) -> dict[str, object]:
+    return {
+        "config": config.to_dict(),
+        "version": version(),
+        "data": examples.fingerprint,
+        "classes": list(examples.classes),
+        "sources": [name for name in examples.domain_names if name not in config.target],
+        "target": list(config.target),
+        "environment": environment(),
+    }

@@ -1,0 +1,98 @@
+"""A trained model in one file: weights, method, class names and preprocessing; loaded anywhere, without the run."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from messi.algorithms._base import Algorithm, AlgorithmConfig, build
+from messi.core.batch import InputSpec, Task
+from messi.core.errors import MessiError
+from messi.core.rundir import RunDir
+from messi.core.tensorfile import read_tensors, write_tensors
+from messi.data.pictures import read_picture
+from messi.data.preprocess import prepare
+from messi.evaluation.predict import evaluating, predict
+from messi.models.encoder import EncoderConfig
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model says of N images."""
+
+    labels: list[str]
+    """N class names, the most probable of each."""
+    probabilities: Tensor
+    """[N, classes]"""
+    experts: Tensor | None
+    """[N, experts] router weights, or None when the method has no router."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained model, ready to predict."""
+
+    algorithm: Algorithm
+    classes: tuple[str, ...]
+    spec: InputSpec
+    description: dict[str, Any]
+    """The whole config of the run, the step, the source and target domains, the version."""
+
+    def predict(self, images: Sequence[str | Path | Tensor] | Tensor, *, batch_size: int = 64) -> Answers:
+        """Predict image files, uint8 images [channels, height, width] or features [F]."""
+        if len(images) == 0:
+            raise MessiError("There is nothing to predict; give at least one image.")
+        device = next(self.algorithm.parameters()).device
+        logits, routing = [], []
+        with evaluating(self.algorithm):
+            for start in range(0, len(images), batch_size):
+                raw = [self._raw(image) for image in images[start : start + batch_size]]
+                output = predict(self.algorithm, prepare(raw, self.spec).to(device))
+                logits.append(output.logits)
+                routing.append(output.routing)
+        probabilities = torch.cat(logits).softmax(-1)
+        experts = [weights for weights in routing if weights is not None]
+        return Answers(
+            labels=[self.classes[index] for index in probabilities.argmax(-1).tolist()],
+            probabilities=probabilities,
+            experts=torch.cat(experts) if experts else None,
+        )
+
+    def _raw(self, image: str | Path | Tensor) -> Tensor:
+        if isinstance(image, str | Path):
+            return read_picture(Path(image), channels=self.spec.shape[0])
+        wanted = self.spec.shape if len(self.spec.shape) == 1 else self.spec.shape[:1]
+        if image.dim() != len(self.spec.shape) or image.shape[: len(wanted)] != wanted:
+            raise MessiError(f"An input must look like {self.spec.shape}, but has the shape {tuple(image.shape)}.")
+        if len(self.spec.shape) == 3 and image.dtype != torch.uint8:
+            raise MessiError(f"An image must be uint8 (0 to 255), but is {image.dtype}.")
+        return image
+
+
+def save_model(path: Path, algorithm: Algorithm, *, task: Task, spec: InputSpec, description: dict[str, Any]) -> None:
+    """Write the model file; ``description`` holds the run's config, its classes and whatever else belongs to it."""
+    write_tensors(path, algorithm.state_dict(), {**description, "task": asdict(task), "spec": asdict(spec)})
+
+
+def load(path: str | Path, *, device: str | torch.device = "cpu") -> Model:
+    """Load the selected model of a run folder, or a model file."""
+    path = Path(path)
+    tensors, description = read_tensors(RunDir(path).model if path.is_dir() else path)
+    if "task" not in description:
+        raise MessiError(f"{path} is no model file; give the folder of a run or its model.safetensors.")
+    config = description["config"]
+    algorithm = build(
+        AlgorithmConfig.from_dict(config["algorithm"]),
+        task=Task(**_with_tuples(description["task"])),
+        encoder=EncoderConfig.from_dict(config["encoder"]).without_weights(),
+    )
+    algorithm.load_state_dict(tensors)
+    spec = InputSpec(**_with_tuples(description["spec"]))
+    return Model(algorithm.to(device).eval(), tuple(description["classes"]), spec, description)
+
+
+def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, Iterable) else value for key, value in values.items()}
