@@ -1,0 +1,104 @@
+"""A finished run folder as values, and the names that tell several runs apart."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from messi.core.errors import MessiError
+from messi.core.records import EvaluationRecord, ExampleRecord, Record, Role, RoutingRecord, TrainRecord
+from messi.core.rundir import RunDir
+
+RecordType = TypeVar("RecordType", TrainRecord, EvaluationRecord, RoutingRecord, ExampleRecord)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedRun:
+    """What the files of a finished run say."""
+
+    path: Path
+    config: dict[str, Any]
+    data: str
+    algorithm: str
+    steps: int
+    seed: int
+    version: str
+    fingerprint: str
+    """Of the data."""
+    classes: tuple[str, ...]
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    environment: dict[str, str]
+    selection: str
+    selected_step: int
+    target_part: str
+    records: tuple[Record, ...]
+
+    def of_kind(self, kind: type[RecordType]) -> list[RecordType]:
+        """Return the records of one kind."""
+        return [record for record in self.records if isinstance(record, kind)]
+
+    def selected(self, role: Role) -> list[EvaluationRecord]:
+        """Return how the selected model did on every domain in a role."""
+        evaluations = self.of_kind(EvaluationRecord)
+        return [r for r in evaluations if r.role == role and r.step == self.selected_step]
+
+
+def read_run(path: Path) -> FinishedRun:
+    """Read a finished run folder."""
+    folder = RunDir(path)
+    description, result = folder.read_description(), folder.read_result()
+    try:
+        config = description["config"]
+        run = FinishedRun(
+            path=path,
+            config=config,
+            data=config["data"]["name"],
+            algorithm=config["algorithm"]["name"],
+            steps=config["training"]["steps"],
+            seed=config["seed"],
+            version=description["version"],
+            fingerprint=description["data"],
+            classes=tuple(description["classes"]),
+            sources=tuple(description["sources"]),
+            targets=tuple(description["target"]),
+            environment=description["environment"],
+            selection=result["selection"],
+            selected_step=result["selected_step"],
+            target_part=result["target_part"],
+            records=tuple(folder.read_records()),
+        )
+    except KeyError as error:
+        raise MessiError(f"{path} is not a run that this version can read: {error} is missing.") from error
+    if not run.selected("source_val"):
+        raise MessiError(f"{path} is damaged: records.jsonl says nothing of the selected step {run.selected_step}.")
+    return run
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return nested settings as text by dotted name."""
+    flat: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return flat
+
+
+def run_labels(runs: Sequence[FinishedRun]) -> list[str]:
+    """Name every run by its algorithm and the settings in which runs of the same algorithm differ."""
+    flats = [flatten(run.config) for run in runs]
+    labels = []
+    for run, flat in zip(runs, flats, strict=True):
+        peers = [other for peer, other in zip(runs, flats, strict=True) if peer.algorithm == run.algorithm]
+        differing = [key for key in flat if any(peer.get(key) != flat[key] for peer in peers)]
+        differing.sort(key=lambda key: key not in ("target", "seed"))
+        labels.append(", ".join([run.algorithm, *(f"{k.rpartition('.')[2]} {flat[k]}" for k in differing[:3])]))
+    total, seen = Counter(labels), Counter[str]()
+    for place, label in enumerate(labels):
+        if total[label] > 1:
+            seen[label] += 1
+            labels[place] = f"{label} #{seen[label]}"
+    return labels

@@ -1,0 +1,64 @@
+"""What is needed to judge and to repeat the runs: settings, data and versions side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from messi.reports.runs import FinishedRun, flatten
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting in every run; None where a run does not have it."""
+
+    name: str
+    values: tuple[str | None, ...]
+
+    @property
+    def common(self) -> bool:
+        """Whether all runs have it, with one value."""
+        return len(set(self.values)) == 1
+
+    @property
+    def differs(self) -> bool:
+        """Whether two runs have it with different values."""
+        return len(set(self.values) - {None}) > 1
+
+
+def settings_table(runs: Sequence[FinishedRun]) -> dict[str, list[Setting]]:
+    """Return the settings of all runs under one heading each for config, data and versions."""
+    parts = {
+        "Config": [flatten(run.config) for run in runs],
+        "Data": [_data(run) for run in runs],
+        "Versions and machine": [dict(run.environment) for run in runs],
+    }
+    return {heading: _side_by_side(flats) for heading, flats in parts.items()}
+
+
+def rerun_snippet(runs: Sequence[FinishedRun]) -> str:
+    """Return the Python lines that train the same configs again."""
+    folders = "".join(f"    {run.path.resolve().name!r},\n" for run in runs)
+    return (
+        "import json, pathlib\n"
+        "import messi\n\n"
+        f"for folder in [\n{folders}]:\n"
+        '    described = json.loads(pathlib.Path(folder, "run.json").read_text())\n'
+        '    config = messi.RunConfig.from_dict(described["config"])\n'
+        '    messi.run(config, out=folder + "-again")\n'
+    )
+
+
+def _data(run: FinishedRun) -> dict[str, str]:
+    return {
+        "fingerprint": run.fingerprint,
+        "classes": ", ".join(run.classes),
+        "sources": ", ".join(run.sources),
+        "target": ", ".join(run.targets),
+    }
+
+
+def _side_by_side(flats: Sequence[dict[str, str]]) -> list[Setting]:
+    names = list(dict.fromkeys(name for flat in flats for name in flat))
+    parts = [name.partition(".")[0] for name in names]
+    # What only the second run has would otherwise stand at the end, far from the settings that it belongs to.
+    names.sort(key=lambda name: parts.index(name.partition(".")[0]))
+    return [Setting(name, tuple(flat.get(name) for flat in flats)) for name in names]

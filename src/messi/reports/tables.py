@@ -1,0 +1,92 @@
+"""How several runs did, as rows of values and as a table of text."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from messi.core.records import EvaluationRecord
+from messi.reports.runs import FinishedRun, run_labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultRow:
+    """The result of one run; accuracies lie between 0 and 1."""
+
+    label: str
+    algorithm: str
+    seed: int
+    steps: int
+    selected_step: int
+    source_val: float
+    """The mean over source domains of the accuracy on their validation part."""
+    source_count: int
+    targets: tuple[EvaluationRecord, ...]
+    target_part: str
+    selection: str
+
+    @property
+    def worst_target(self) -> EvaluationRecord | None:
+        """The target domain with the lowest accuracy, where there are several."""
+        return min(self.targets, key=lambda r: r.accuracy) if len(self.targets) > 1 else None
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A table of text: one row per run."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def percent(share: float) -> str:
+    """Return a share in percent with one decimal."""
+    return f"{100 * share:.1f}"
+
+
+def result_rows(runs: Sequence[FinishedRun]) -> list[ResultRow]:
+    """Return how each run did."""
+    return [_row(run, label) for run, label in zip(runs, run_labels(runs), strict=True)]
+
+
+def result_table(rows: Sequence[ResultRow]) -> ResultTable:
+    """Put rows under one header; a target domain that a run did not hold out stays empty."""
+    domains = list(dict.fromkeys(record.domain for row in rows for record in row.targets))
+    worst = ("Worst target %",) if any(row.worst_target for row in rows) else ()
+    header = (
+        "Run",
+        *(f"Target {domain} %" for domain in domains),
+        *worst,
+        *("Source validation %", "Selected step", "Selection", "Target part", "Seed"),
+    )
+    return ResultTable(header, tuple(_cells(row, domains, with_worst=bool(worst)) for row in rows))
+
+
+def _row(run: FinishedRun, label: str) -> ResultRow:
+    source = run.selected("source_val")
+    return ResultRow(
+        label=label,
+        algorithm=run.algorithm,
+        seed=run.seed,
+        steps=run.steps,
+        selected_step=run.selected_step,
+        source_val=statistics.fmean(record.accuracy for record in source),
+        source_count=sum(record.count for record in source),
+        targets=tuple(run.selected("target")),
+        target_part=run.target_part,
+        selection=run.selection,
+    )
+
+
+def _cells(row: ResultRow, domains: Sequence[str], *, with_worst: bool) -> tuple[str, ...]:
+    measured = {r.domain: f"{percent(r.accuracy)} (n = {r.count})" for r in row.targets}
+    worst = row.worst_target
+    return (
+        row.label,
+        *(measured.get(domain, "") for domain in domains),
+        *([f"{percent(worst.accuracy)} ({worst.domain})" if worst else ""] if with_worst else []),
+        f"{percent(row.source_val)} (n = {row.source_count})",
+        f"{row.selected_step} of {row.steps}",
+        row.selection,
+        row.target_part if row.targets else "",
+        str(row.seed),
+    )

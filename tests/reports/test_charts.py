@@ -1,0 +1,93 @@
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from messi.reports.charts import Chart, Point, Series, accuracy_chart, draw, loss_charts, ticks
+from messi.reports.runs import read_run
+
+from .helpers import Sample
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    erm = Sample(algorithm="erm", experts=(), sources={"photo": (0.4, 0.6, 0.5)})
+    return [Sample().write(tmp_path / "messi"), erm.write(tmp_path / "erm")]
+
+
+def charts_of(paths: list[Path]) -> dict[str, Chart]:
+    return {chart.title: chart for chart in loss_charts([read_run(path) for path in paths])}
+
+
+def test_accuracy_has_a_line_per_run_and_a_point_per_evaluation(runs: list[Path]) -> None:
+    chart = accuracy_chart([read_run(path) for path in runs])
+    assert [(line.run, len(line.points)) for line in chart.lines] == [(0, 3), (1, 3)]
+
+
+def test_accuracy_is_the_mean_over_sources_and_the_selected_step_is_marked(runs: list[Path]) -> None:
+    chart = accuracy_chart([read_run(path) for path in runs])
+    # 55, 85, 80 and 40, 60, 50 percent in a plot from 40 to 100.
+    assert [tick.text for tick in chart.y_ticks] == ["40", "60", "80", "100"]
+    assert [point.y for point in chart.lines[0].points] == pytest.approx([75, 25, 100 / 3], abs=0.001)
+    assert [point.y for point in chart.lines[1].points] == pytest.approx([100, 200 / 3, 500 / 6], abs=0.001)
+    for line in chart.lines:
+        assert [point.x for point in line.points] == pytest.approx([100 / 3, 200 / 3, 100], abs=0.001)
+        assert line.selected == line.points[1]
+
+
+def test_pointing_at_a_step_tells_every_value(runs: list[Path]) -> None:
+    chart = accuracy_chart([read_run(path) for path in runs])
+    assert chart.stops[1].text == "step 20\nmessi: 85.0 %\nerm: 60.0 %"
+    ends = [stop.left + stop.width for stop in chart.stops]
+    assert [stop.left for stop in chart.stops] == pytest.approx([0, *ends[:-1]], abs=0.002)
+    assert ends[-1] == pytest.approx(100)
+
+
+def test_loss_terms_stand_apart_and_their_sum_first(runs: list[Path]) -> None:
+    charts = charts_of(runs)
+    assert list(charts) == ["loss (sum of the terms)", "cls", "ssi"]
+    assert [line.run for line in charts["ssi"].lines] == [0]
+    assert [line.run for line in charts["cls"].lines] == [0, 1]
+    assert charts["loss (sum of the terms)"].stops[2].text == "step 30\nmessi: 0.53\nerm: 0.5"
+
+
+def test_a_single_term_is_not_drawn_twice(runs: list[Path]) -> None:
+    assert list(charts_of(runs[1:])) == ["cls"]
+
+
+def test_a_line_that_ends_early_keeps_the_scale_of_the_longest() -> None:
+    short, long = Series(0, "short", {5: 1.0}), Series(1, "long", {5: 0.0, 10: 2.0})
+    chart = draw("t", [short, long], str, last=10)
+    assert [line.points[-1] for line in chart.lines] == [Point(50, 50), Point(100, 0)]
+    assert chart.stops[1].text == "step 10\nlong: 2.0"
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.0, 1e-15, 100.0])
+def test_a_constant_can_be_drawn(value: float) -> None:
+    (line,) = draw("t", [Series(0, "a", {1: value, 2: value})], str, last=2).lines
+    assert all(0 <= point.y <= 100 for point in line.points)
+
+
+def test_full_accuracy_has_no_tick_above_it() -> None:
+    assert ticks(100, 100)[-1] == 100
+
+
+def test_steps_have_whole_ticks() -> None:
+    chart = draw("t", [Series(0, "a", {1: 0.5, 3: 0.7})], str, last=3)
+    assert [tick.text for tick in chart.x_ticks] == ["0", "1", "2", "3"]
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-9, 1e6))
+def test_ticks_hold_the_range_in_equal_round_steps(low: float, span: float) -> None:
+    high = low + span
+    found = ticks(low, high)
+    step = found[1] - found[0]
+    slack = 1e-6 * step + 1e-9 * max(abs(low), abs(high))
+    assert found[0] <= low + slack
+    assert found[-1] >= high - slack
+    assert 2 <= len(found) <= 7
+    if step > 1e-6 * abs(high):
+        leading = float(f"{step:.3g}") / 10 ** math.floor(math.log10(float(f"{step:.3g}")))
+        assert round(leading, 6) in (1, 2, 5, 10)

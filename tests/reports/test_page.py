@@ -1,0 +1,148 @@
+import ast
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from messi.core.errors import MessiError
+from messi.reports.page import write_report
+from messi.reports.runs import read_run
+from messi.reports.settings import rerun_snippet, settings_table
+
+from .helpers import HOSTILE_ATTRIBUTE, HOSTILE_TAG, Sample
+
+
+class Outline(HTMLParser):
+    """Collects what a browser would act on."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+
+
+def page_of(out: Path, *samples: Sample) -> str:
+    paths = [sample.write(out.with_suffix("") / f"run{place}") for place, sample in enumerate(samples)]
+    write_report(paths, out)
+    return out.read_text(encoding="utf-8")
+
+
+def hostile(name: str) -> Sample:
+    return Sample(
+        algorithm=name,
+        sources={name: (0.1, 0.2, 0.1), f"{name}2": (0.1, 0.2, 0.1)},
+        targets={f"target {name}": 0.5},
+        classes=(name, f"other {name}"),
+        fingerprint=name,
+        settings={name: name},
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [HOSTILE_TAG, HOSTILE_ATTRIBUTE, "'onload='x", "</style><b>", "</title><b>", "{{ 1 }}"]
+)
+def test_names_never_become_markup(tmp_path: Path, name: str) -> None:
+    page = page_of(tmp_path / "page.html", hostile(name), hostile(name))
+    plain, found = Outline(page_of(tmp_path / "plain.html", Sample(), Sample())), Outline(page)
+    assert found.tags == plain.tags
+    assert not [key for key, _ in found.attributes if key.startswith("on")]
+    assert {key for key, _ in found.attributes} == {key for key, _ in plain.attributes}
+
+
+def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "page.html", Sample())
+    links = [value or "" for key, value in Outline(page).attributes if key in ("src", "href")]
+    assert links
+    assert all(link.startswith(("data:", "#")) for link in links)
+    assert "url(" not in page
+    assert "@import" not in page
+
+
+def test_a_method_without_router_and_inputs_without_images_are_said(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "page.html", Sample(algorithm="erm", experts=(), images=False))
+    assert "There is no routing to show for erm: the method has no router." in page
+    assert "There are no example images to show" in page
+    assert "img" not in Outline(page).tags
+    assert 'class="heat"' not in page
+
+
+def test_only_the_run_without_router_is_named(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "page.html", Sample(), Sample(algorithm="erm", experts=()))
+    assert "There is no routing to show for erm:" in page
+    assert "There are no example images" not in page
+
+
+def test_an_image_that_two_runs_share_is_embedded_once(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "page.html", Sample(), Sample(algorithm="erm", experts=()))
+    assert page.count("data:image/png") == 3
+    assert page.count('class="said"') == 6
+
+
+def test_different_data_is_said(tmp_path: Path) -> None:
+    warning = "Not the same data."
+    assert warning not in page_of(tmp_path / "same.html", Sample(), Sample(seed=1))
+    assert warning in page_of(tmp_path / "other.html", Sample(), Sample(fingerprint="beef"))
+
+
+def test_a_name_that_is_not_utf8_can_be_written(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "page.html", Sample(targets={"caf\udce9": 0.5}))
+    assert "caf?" in page
+
+
+@pytest.mark.parametrize("content", [None, b"no picture"])
+def test_a_lost_image_is_named_and_the_page_before_is_kept(tmp_path: Path, content: bytes | None) -> None:
+    out = tmp_path / "page.html"
+    out.write_text("the page before")
+    path = Sample().write(tmp_path / "run")
+    image = path / "examples" / "2.png"
+    image.unlink()
+    if content is not None:
+        image.write_bytes(content)
+    with pytest.raises(MessiError, match=r"2\.png (cannot be read: No such file|is not a PNG)"):
+        write_report([path], out)
+    assert out.read_text() == "the page before"
+    assert {file.name for file in tmp_path.iterdir()} == {"page.html", "run"}
+
+
+def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MessiError, match="at least one run folder"):
+        write_report([], tmp_path / "page.html")
+
+
+def test_settings_that_only_one_method_has_do_not_differ(tmp_path: Path) -> None:
+    erm = read_run(Sample(algorithm="erm", settings={"lr": 1}).write(tmp_path / "erm"))
+    messi = read_run(Sample(settings={"lr": 2, "sharpness": 4.0}).write(tmp_path / "messi"))
+    config = {setting.name: setting for setting in settings_table([erm, messi])["Config"]}
+    assert config["algorithm.sharpness"].values == (None, "4.0")
+    assert [name for name, setting in config.items() if setting.differs] == ["algorithm.name", "algorithm.lr"]
+    assert not config["algorithm.sharpness"].common
+    assert config["training.steps"].common
+    # Settings of one part stand together although only the second run has the last of them.
+    assert list(config)[2:5] == ["algorithm.name", "algorithm.lr", "algorithm.sharpness"]
+
+
+def test_the_lines_to_run_again_name_the_folders_whatever_they_are_called(tmp_path: Path) -> None:
+    names = ["it's", 'quo"te', "new\nline"]
+    runs = [read_run(Sample(seed=place).write(tmp_path / name)) for place, name in enumerate(names)]
+    (loop,) = [node for node in ast.parse(rerun_snippet(runs)).body if isinstance(node, ast.For)]
+    assert ast.literal_eval(loop.iter) == names
+
+
+def test_a_page_is_written_without_torch(tmp_path: Path) -> None:
+    path = Sample().write(tmp_path / "run")
+    code = (
+        "import sys, pathlib\n"
+        "from messi.reports.page import write_report\n"
+        "write_report([pathlib.Path(sys.argv[1])], pathlib.Path(sys.argv[2]))\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    out = tmp_path / "page.html"
+    assert subprocess.run([sys.executable, "-c", code, str(path), str(out)], check=False).returncode == 0
+    assert out.exists()
