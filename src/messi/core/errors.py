@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable
 
 
-class MessiError(ValueError):
+class MessiError(Exception):
     """Something the user gave cannot be used; the message names it, what is allowed and what to do."""
 
 

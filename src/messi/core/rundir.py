@@ -73,7 +73,8 @@ class RunDir:
     def begin(self, description: dict[str, Any]) -> None:
         """Make the folder and describe the run, or check that the folder is of this very run."""
         if self.state() == "new":
-            if self.path.exists() and any(f.name != "lock" for f in self.path.iterdir()):
+            ours = {"lock", "run.json.tmp"}
+            if any(file.name not in ours for file in self.path.iterdir()):
                 raise MessiError(f"{self.path} has files but is no run folder; choose a new folder with --out.")
             write_text(self.description, json.dumps(description, indent=2) + "\n")
             return

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import torch
@@ -26,11 +27,18 @@ class Ledger:
         self.rows: list[Tensor] = []
         """One [terms] tensor for every step since the last record."""
         self.evaluations: list[EvaluationRecord] = []
+        self._files = ExitStack()
 
     def open(self, size: int) -> None:
         """Go on after the first ``size`` bytes of the records; what a killed run wrote after them is redone."""
-        self.writer = RecordWriter(self.path, size=size)
+        self.writer = self._files.enter_context(closing(RecordWriter(self.path, size=size)))
         self.evaluations = [r for r in read_records(self.path) if isinstance(r, EvaluationRecord)]
+
+    def close(self) -> None:
+        """Close the records, if they are open, and tell the observers that it is over."""
+        self._files.close()
+        for observer in self.observers:
+            observer.finished()
 
     def add(self, terms: LossTerms) -> None:
         """Keep the terms of a step, without waiting for the device."""

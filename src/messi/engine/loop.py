@@ -57,11 +57,12 @@ def train(training: Training) -> None:
                 ledger.flush(step)
             if evaluated := step % config.evaluate_every == 0 or last:
                 _evaluate_and_select(training, step)
-            if evaluated or stop:
+            stopping = bool(stop)  # read once: a signal that comes after the checkpoint waits for the next one
+            if evaluated or stopping:
                 _checkpoint(training, step)
             for observer in ledger.observers:
                 observer.stepped(step)
-            if stop and not last:
+            if stopping and not last:
                 raise Interrupted(f"Stopped after step {step} of {config.steps}; the state is saved.")
 
 

@@ -1,6 +1,7 @@
 """Who is told how a run goes: the terminal, TensorBoard, or a caller's own object."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -31,10 +32,11 @@ class TensorBoard:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._files = ExitStack()
 
     def started(self, step: int, steps: int) -> None:  # noqa: ARG002 (the protocol's)
         """Open a new event file that hides events after ``step`` of a run that was killed."""
-        self._writer = SummaryWriter(self._folder, purge_step=step + 1)
+        self._writer = self._files.enter_context(SummaryWriter(self._folder, purge_step=step + 1))
 
     def stepped(self, step: int) -> None:
         """Nothing to write for a single step."""
@@ -49,5 +51,5 @@ class TensorBoard:
         self._writer.add_scalar("accuracy/source_val", accuracy, step)
 
     def finished(self) -> None:
-        """Close the file."""
-        self._writer.close()
+        """Close the file, if it was opened."""
+        self._files.close()

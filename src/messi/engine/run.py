@@ -70,8 +70,7 @@ def run(
                 train(training)
                 _finish(training, config)
             finally:
-                for observer in training.ledger.observers:
-                    observer.finished()
+                training.ledger.close()
     return read_result(folder, fresh=bool(training.ledger.evaluations))
 
 

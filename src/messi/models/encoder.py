@@ -1,6 +1,7 @@
 """Encoders: any timm model by name, or a small network for small inputs."""
 
 import dataclasses
+import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from torch import Tensor, nn
 
 from messi.core.batch import InputSpec
 from messi.core.config import Config
-from messi.core.errors import MessiError, unknown_name
-from messi.models.small import mlp, small_cnn, tiny_cnn
+from messi.core.errors import MessiError
+from messi.models.small import identity, mlp, small_cnn, tiny_cnn
 
-SMALL = {"mlp": mlp, "small_cnn": small_cnn, "tiny_cnn": tiny_cnn}
+SMALL = {"identity": identity, "mlp": mlp, "small_cnn": small_cnn, "tiny_cnn": tiny_cnn}
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -25,7 +26,7 @@ class EncoderConfig(Config):
     """The network that turns an input into one feature vector."""
 
     backbone: str | None = None
-    """A timm model such as deit_small_patch16_224, 'small_cnn', 'tiny_cnn' or 'mlp'; by default what suits the data."""
+    """A timm model such as deit_small_patch16_224, or small_cnn, tiny_cnn, mlp, identity; by default by the data."""
     pretrained: bool = True
     """Start a timm model from its published weights."""
     weights: str | None = None
@@ -57,7 +58,11 @@ class EncoderConfig(Config):
     def check(self) -> None:
         """Raise when there is no such backbone."""
         if self.backbone not in SMALL and not timm.is_model(str(self.backbone)):
-            raise unknown_name("backbone", str(self.backbone), suggestions(str(self.backbone)))
+            near = difflib.get_close_matches(str(self.backbone), [*SMALL, *timm.list_models()], n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise MessiError(
+                f"There is no backbone named '{self.backbone}'; 'messi list backbones' shows all there are.{hint}"
+            )
 
     def _image_size(self) -> tuple[int, int]:
         self.check()
@@ -94,12 +99,6 @@ class Encoder(nn.Module):
         """Encode inputs [B, ...] as features [B, width]."""
         features: Tensor = self.network(inputs)
         return features
-
-
-def suggestions(name: str) -> list[str]:
-    """Return backbones that ``name`` may have meant: the small ones and timm models with a common beginning."""
-    start = name.split("_", maxsplit=1)[0][:4]
-    return [*SMALL, *timm.list_models(f"{start}*")[:12]] if start else [*SMALL]
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:

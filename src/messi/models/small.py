@@ -1,8 +1,8 @@
 """Encoders for inputs that are too small for a timm model.
 
 ``small_cnn`` is the network that DomainBed trains on MNIST: four 3x3 convolutions, each followed by ReLU and then
-GroupNorm, and global average pooling. ``tiny_cnn`` is a narrower one for quick runs on a CPU. ``mlp`` takes features,
-or anything else that can be flattened.
+GroupNorm, and global average pooling. ``tiny_cnn`` is a narrower one for quick runs on a CPU. ``mlp`` and
+``identity`` take features, or anything else that can be flattened.
 """
 
 import math
@@ -31,6 +31,11 @@ def _cnn(input_shape: tuple[int, ...], *, channels: tuple[int, ...], strides: tu
         layers += [nn.Conv2d(before, after, 3, stride, padding=1), nn.ReLU(), nn.GroupNorm(8, after)]
         before = after
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), before
+
+
+def identity(input_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+    """Return no network at all: the features, flattened, as they are."""
+    return nn.Flatten(), math.prod(input_shape)
 
 
 def mlp(input_shape: tuple[int, ...]) -> tuple[nn.Module, int]:

@@ -22,7 +22,7 @@ from messi.data.examples import Examples
 class TwoSubsets(DataConfig):
     """The theorem's four synthetic domains with three features."""
 
-    backbone: ClassVar[str] = "mlp"
+    backbone: ClassVar[str] = "identity"
     augmentation: ClassVar[Augmentation] = "none"
 
     per_domain: Annotated[int, Bounds(minimum=10)] = 400

@@ -1,0 +1,50 @@
+"""``messi list``: what there is to choose from."""
+
+import dataclasses
+from typing import Literal
+
+import timm
+import tyro
+
+from messi.algorithms._base import ALGORITHMS
+from messi.cli.output import Row, print_rows
+from messi.core.errors import MessiError
+from messi.core.registry import Registry
+from messi.data.datasets._base import DATASETS
+from messi.models.encoder import SMALL
+
+Kind = Literal["algorithms", "datasets", "backbones"]
+
+
+def main(arguments: list[str]) -> int:
+    """Parse and print."""
+    return tyro.cli(show, prog="messi list", args=arguments)
+
+
+def show(kind: tyro.conf.Positional[Kind], pattern: tyro.conf.Positional[str] = "*", /) -> int:
+    """Print the algorithms and data sets with their options and defaults, or the backbones.
+
+    Args:
+        kind: What to list.
+        pattern: For backbones: only those that match, such as 'deit*'.
+
+    """
+    if kind == "backbones":
+        names = [*SMALL, *timm.list_models()] if pattern == "*" else timm.list_models(pattern)
+        if not names:
+            raise MessiError(f"No backbone matches '{pattern}'; 'messi list backbones' shows all.")
+        print("\n".join(names))  # noqa: T201 (one name a line, for pipes)
+    else:
+        registry = ALGORITHMS if kind == "algorithms" else DATASETS
+        print_rows([_describe(registry, name) for name in registry.names()])
+    return 0
+
+
+def _describe(registry: Registry, name: str) -> Row:
+    cls = registry.load(name)
+    options = ", ".join(_show(field) for field in dataclasses.fields(registry.config(name)))
+    return {"name": name, "what": cls.__doc__.splitlines()[0], "options": options or "none"}
+
+
+def _show(field: "dataclasses.Field[object]") -> str:
+    return field.name if field.default is dataclasses.MISSING else f"{field.name}={field.default}"

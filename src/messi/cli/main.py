@@ -1,0 +1,47 @@
+"""The command ``messi``: finds the subcommand, and turns errors into one sentence and an exit code."""
+
+import importlib
+import sys
+
+from rich.console import Console
+
+from messi.core.errors import MessiError, unknown_name
+
+COMMANDS = {
+    "demo": "train MESSI and ERM on the embedded data and compare them in a report",
+    "train": "train on a folder domain/class/image or on a data set by name",
+    "evaluate": "measure a trained model on its target, or on other data",
+    "predict": "classify images with a trained model",
+    "report": "build one page from finished runs",
+    "list": "show the algorithms, data sets or backbones",
+    "info": "show versions and devices, for bug reports",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a subcommand and return its exit code: 0, 2 for bad input, 130 when interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help"):
+        _print_help()
+        return 0
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        if arguments[0] not in COMMANDS:
+            raise unknown_name("command", arguments[0], COMMANDS)
+        code: int = importlib.import_module(f"messi.cli.{arguments[0]}").main(arguments[1:])
+    except MessiError as error:
+        errors.print(f"messi: {error}", style="red", markup=False)
+        return 2
+    except KeyboardInterrupt as error:
+        reason = str(error) or "Interrupted."
+        errors.print(f"messi: {reason} Run the same command again to go on.", markup=False)
+        return 130
+    return code
+
+
+def _print_help() -> None:
+    console = Console(highlight=False)
+    console.print("messi: train on a few domains, work on an unseen one.\n\nusage: messi COMMAND [OPTIONS]\n")
+    for name, summary in COMMANDS.items():
+        console.print(f"  {name:<10}{summary}", markup=False)
+    console.print("\n'messi COMMAND --help' describes a command.")

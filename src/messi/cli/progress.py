@@ -1,0 +1,96 @@
+"""How a run is shown while it goes: a bar in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from messi.engine.observers import Observer
+
+
+def progress(name: str) -> Observer:
+    """Return the observer that suits the output."""
+    return Bar(name) if Console().is_terminal else PlainLines(name)
+
+
+class _Speed(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:.1f} steps/s" if task.speed else "- steps/s")
+
+
+class Bar:
+    """A progress bar with speed, time left, the loss terms and the last validation accuracy."""
+
+    def __init__(self, name: str) -> None:
+        columns = (BarColumn(bar_width=20), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
+        self._progress = Progress(TextColumn(name), *columns, TextColumn("{task.fields[status]}"))
+        self._terms, self._accuracy = "", ""
+
+    def started(self, step: int, steps: int) -> None:
+        """Show the bar."""
+        self._progress.start()
+        self._task = self._progress.add_task("", total=steps, completed=step, status="")
+
+    def stepped(self, step: int) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=step, status=f"{self._accuracy}{self._terms}")
+
+    def logged(self, step: int, terms: Mapping[str, float]) -> None:  # noqa: ARG002 (the protocol's)
+        """Show the loss terms."""
+        self._terms = format_terms(terms)
+
+    def evaluated(self, step: int, accuracy: float) -> None:  # noqa: ARG002
+        """Show the accuracy."""
+        self._accuracy = f"val {accuracy:.1%}  "
+
+    def finished(self) -> None:
+        """Leave the bar as it is."""
+        self._progress.stop()
+
+
+class PlainLines:
+    """One line for every evaluation, for logs and pipes."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._terms = name, ""
+
+    def started(self, step: int, steps: int) -> None:
+        """Say where training begins."""
+        self._first, self._steps, self._start = step, steps, time.monotonic()
+        if step:
+            self._print(f"going on after step {step} of {steps}")
+
+    def stepped(self, step: int) -> None:
+        """Nothing to say for a single step."""
+
+    def logged(self, step: int, terms: Mapping[str, float]) -> None:  # noqa: ARG002
+        """Keep the terms for the next line."""
+        self._terms = format_terms(terms)
+
+    def evaluated(self, step: int, accuracy: float) -> None:
+        """Print a line."""
+        speed = (step - self._first) / max(time.monotonic() - self._start, 1e-9)
+        self._print(f"step {step}/{self._steps}  val {accuracy:.1%}  {speed:.2f} steps/s  {self._terms}")
+
+    def finished(self) -> None:
+        """Nothing is left open."""
+
+    def _print(self, text: str) -> None:
+        sys.stdout.write(f"{self._name}: {text}\n")
+        sys.stdout.flush()
+
+
+def format_terms(terms: Mapping[str, float]) -> str:
+    """Return loss terms in one short line."""
+    return "  ".join(f"{name} {value:.3g}" for name, value in terms.items())
