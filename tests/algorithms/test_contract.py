@@ -1,0 +1,144 @@
+"""What holds for every method; a new file in ``algorithms/`` is found by itself."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from messi.algorithms._base import ALGORITHMS, Algorithm, build
+from messi.core.batch import Batch, Task
+from messi.core.rundir import RunDir
+from messi.data.datasets.two_subsets import TwoSubsets
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.run import prepare, run
+from messi.engine.stepper import AdamStepper, total
+from messi.evaluation.model import load
+from messi.models.encoder import EncoderConfig
+
+ENCODER = EncoderConfig(backbone="mlp")
+NAMES = pytest.mark.parametrize("name", ALGORITHMS.names())
+
+
+def make(name: str, *, num_domains: int = 3, num_classes: int = 2) -> Algorithm:
+    torch.manual_seed(0)
+    task = Task(input_shape=(5,), num_classes=num_classes, num_domains=num_domains)
+    return build(ALGORITHMS.config(name)(), task=task, encoder=ENCODER)
+
+
+def separable(seed: int, *, num_domains: int = 3, per_domain: int = 16) -> Batch:
+    """Two classes on either side of a plane, shifted a little in every domain."""
+    stream = torch.Generator().manual_seed(seed)
+    labels = torch.randint(2, (num_domains * per_domain,), generator=stream)
+    domains = torch.arange(num_domains).repeat_interleave(per_domain)
+    inputs = torch.randn(len(labels), 5, generator=stream) * 0.3
+    inputs[:, 0] += 2.0 * labels - 1
+    inputs[:, 1] += 0.3 * domains
+    return Batch(inputs=inputs, labels=labels, domains=domains)
+
+
+def fit(algorithm: Algorithm, steps: int = 60, *, num_domains: int = 3) -> AdamStepper:
+    stepper = AdamStepper(algorithm, learning_rate=3e-3, weight_decay=0)
+    algorithm.train()
+    for step in range(steps):
+        torch.manual_seed(step)
+        algorithm.update(separable(step, num_domains=num_domains), stepper)
+    return stepper
+
+
+@NAMES
+def test_it_learns_a_separable_problem(name: str) -> None:
+    algorithm, unseen = make(name), separable(1000)
+    fit(algorithm)
+    accuracy = (algorithm.eval().predict(unseen.inputs).logits.argmax(-1) == unseen.labels).double().mean()
+    assert accuracy > 0.95
+
+
+@NAMES
+def test_its_terms_are_finite_scalars_that_still_are_tensors(name: str) -> None:
+    terms = make(name).update(separable(0), AdamStepper(make(name), learning_rate=1e-3, weight_decay=0))
+    assert all(term.dim() == 0 and term.isfinite() for term in terms.values())
+    assert total(terms).item() == pytest.approx(sum(term.item() for term in terms.values()))
+
+
+@NAMES
+def test_every_parameter_gets_a_gradient_and_moves(name: str) -> None:
+    algorithm = make(name)
+    before = {key: value.clone() for key, value in algorithm.named_parameters()}
+    fit(algorithm, steps=3)
+    assert [key for key, value in algorithm.named_parameters() if torch.equal(value, before[key])] == []
+
+
+@NAMES
+def test_whatever_changes_in_training_is_in_its_state(name: str) -> None:
+    """A second object with the first one's state and optimizer goes on exactly like the first."""
+    first = make(name)
+    stepper = fit(first, steps=5)
+    second = make(name)
+    second.load_state_dict(first.state_dict())
+    other = AdamStepper(second, learning_rate=3e-3, weight_decay=0)
+    other.optimizer.load_state_dict(copy.deepcopy(stepper.optimizer.state_dict()))
+    for algorithm, its_stepper in ((first, stepper), (second, other)):
+        for step in range(5, 8):
+            torch.manual_seed(step)
+            algorithm.update(separable(step), its_stepper)
+    assert all(torch.equal(second.state_dict()[key], value) for key, value in first.state_dict().items())
+
+
+@NAMES
+def test_the_same_seed_gives_the_same_bits(name: str) -> None:
+    states = []
+    for _ in range(2):
+        algorithm = make(name)
+        fit(algorithm, steps=4)
+        states.append(algorithm.state_dict())
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+
+
+@NAMES
+def test_a_prediction_does_not_depend_on_the_rest_of_the_batch(name: str) -> None:
+    algorithm, batch = make(name).eval(), separable(0)
+    together = algorithm.predict(batch.inputs)
+    alone = [algorithm.predict(row[None]) for row in batch.inputs]
+    torch.testing.assert_close(together.logits, torch.cat([one.logits for one in alone]), rtol=1e-5, atol=1e-6)
+    if together.routing is not None:
+        torch.testing.assert_close(together.routing.sum(-1), torch.ones(len(batch)))
+
+
+@NAMES
+def test_the_order_of_the_batch_does_not_matter(name: str) -> None:
+    batch = separable(0)
+    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))
+    shuffled = Batch(inputs=batch.inputs[order], labels=batch.labels[order], domains=batch.domains[order])
+    losses = []
+    for one in (batch, shuffled):
+        algorithm = make(name)
+        torch.manual_seed(0)
+        losses.append(total(algorithm.update(one, AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0))))
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-5, atol=1e-6)
+
+
+@NAMES
+@pytest.mark.parametrize("num_domains", [1, 2, 20])
+def test_it_works_with_any_number_of_domains(name: str, num_domains: int) -> None:
+    algorithm = make(name, num_domains=num_domains)
+    fit(algorithm, steps=3, num_domains=num_domains)
+    assert all(value.isfinite().all() for value in algorithm.state_dict().values())
+
+
+@NAMES
+def test_a_saved_run_predicts_like_the_model_in_memory(name: str, tmp_path: Path) -> None:
+    config = RunConfig(
+        data=TwoSubsets(per_domain=40),
+        algorithm=ALGORITHMS.config(name)(),
+        training=TrainingConfig(steps=4, evaluate_every=4, batch_per_domain=8),
+    )
+    result = run(config, out=tmp_path / "run", device="cpu")
+    resolved = config.resolved()
+    examples = resolved.data.load()
+    training = prepare(resolved, examples, RunDir(tmp_path / "unused"), torch.device("cpu"))
+    for step in range(1, 5):
+        torch.manual_seed(0)
+        training.algorithm.update(training.loader.batch(step), training.stepper)
+    expected = training.algorithm.eval().predict(torch.stack(list(examples.inputs))).logits.softmax(-1)
+    torch.testing.assert_close(load(result.path).predict(examples.inputs).probabilities, expected)

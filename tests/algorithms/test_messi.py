@@ -1,0 +1,101 @@
+"""MESSI on the theorem's example, and how its loss is put together."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from messi.algorithms.messi import Messi
+from messi.core.batch import Batch, Task
+from messi.core.records import RoutingRecord
+from messi.core.rundir import RunDir
+from messi.data.datasets.two_subsets import TwoSubsets
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.run import run
+from messi.losses.diversity import diversity
+from messi.losses.routing import balance, sparsity
+from messi.losses.ssi import ssi_loss
+from messi.models.encoder import EncoderConfig
+
+
+def build(**settings: float | str) -> tuple[Messi, Batch]:
+    torch.manual_seed(0)
+    task = Task(input_shape=(5,), num_classes=2, num_domains=2)
+    config = Messi.Config(**settings)  # type: ignore[arg-type]  # names and values are the tests' own
+    algorithm = Messi(config, task=task, encoder=EncoderConfig(backbone="mlp"))
+    domains = torch.arange(2).repeat_interleave(8)
+    return algorithm, Batch(inputs=torch.randn(16, 5), labels=torch.randint(2, (16,)), domains=domains)
+
+
+def test_every_term_is_its_weight_times_its_loss() -> None:
+    algorithm, batch = build(ssi_weight=0.3, sparsity_weight=0.5, balance_weight=0.7, diversity_weight=0.9)
+    out = algorithm.head(algorithm.encoder(batch.inputs))
+    terms = algorithm.loss(batch)
+    torch.testing.assert_close(terms["ssi"], 0.3 * ssi_loss(out.experts, out.routing, batch.labels, batch.domains))
+    torch.testing.assert_close(terms["sp"], 0.5 * sparsity(out.routing))
+    torch.testing.assert_close(terms["bal"], 0.7 * balance(out.routing.mean(0)))
+    torch.testing.assert_close(terms["div"], 0.9 * diversity(out.experts))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "term"),
+    [
+        ("discrepancy", "mmd", "ssi"),
+        ("reduction", "sum", "ssi"),
+        ("sharpness", 1.0, "ssi"),
+        ("epsilon", 5.0, "ssi"),
+        ("epsilon_scale", "absolute", "ssi"),
+        ("iterations", 1, "ssi"),
+        ("diversity", "frobenius", "div"),
+        ("balance_momentum", 0.5, "bal"),
+    ],
+)
+def test_every_option_changes_its_term_and_no_other(setting: str, value: float | str, term: str) -> None:
+    default, batch = build()
+    changed, _ = build(**{setting: value})
+    before, after = default.loss(batch), changed.loss(batch)
+    assert [name for name in before if not torch.equal(before[name], after[name])] == [term]
+
+
+def test_the_router_is_not_trained_by_the_alignment() -> None:
+    algorithm, batch = build()
+    algorithm.loss(batch)["ssi"].backward()
+    assert algorithm.head.router.weight.grad is None
+    assert algorithm.head.experts.weight_in.grad is not None
+    assert algorithm.head.experts.weight_in.grad.abs().sum() > 0
+
+
+def test_the_balanced_load_with_momentum_is_a_running_mean() -> None:
+    algorithm, batch = build(balance_momentum=0.75)
+    routing = algorithm.head(algorithm.encoder(batch.inputs)).routing.mean(0).detach()
+    algorithm.loss(batch)
+    algorithm.loss(batch)
+    expected = 0.75 * (0.75 / 6 + 0.25 * routing) + 0.25 * routing
+    torch.testing.assert_close(algorithm.load, expected)
+
+
+def routing_by_class(path: Path) -> dict[str, Tensor]:
+    """Return P(expert | domain, class) as [classes, experts] for every domain."""
+    rows: dict[str, list[tuple[float, ...]]] = {}
+    for record in RunDir(path).read_records():
+        if isinstance(record, RoutingRecord):
+            rows.setdefault(record.domain, []).append(record.experts)
+    return {domain: torch.tensor(experts) for domain, experts in rows.items()}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_on_the_constructive_example_both_subsets_are_recovered(tmp_path: Path, seed: int) -> None:
+    """Domains of one subset are routed alike, those of the other to other experts, and both features are kept."""
+    settings = TrainingConfig(steps=600, evaluate_every=600, learning_rate=1e-2)
+    config = RunConfig(data=TwoSubsets(), algorithm=Messi.Config(), training=settings, seed=seed)
+    result = run(config, out=tmp_path / "run", device="cpu")
+    assert min(result.source_val.values()) > 0.98
+    routing = routing_by_class(result.path)
+
+    def difference(one: str, other: str) -> Tensor:
+        """Total variation between the routings of two domains, by class: 0 for the same, 1 for other experts."""
+        return (routing[one] - routing[other]).abs().sum(-1) / 2
+
+    assert max(difference("a1", "a2").max(), difference("b1", "b2").max()) < 0.15
+    assert min(difference(a, b).min() for a in ("a1", "a2") for b in ("b1", "b2")) > 0.8

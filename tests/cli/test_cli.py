@@ -1,0 +1,201 @@
+"""The commands as a user runs them: in a process of their own, on real files."""
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+MakeFolder = Callable[..., Path]
+QUICK = ("--steps", "8", "--evaluate-every", "4", "--batch-per-domain", "4", "--device", "cpu")
+
+
+def messi(*arguments: str | Path, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "messi", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A MESSI run on a folder of pictures whose two classes are red and blue, in three brightnesses."""
+    root = tmp_path_factory.mktemp("trained")
+    for domain, level in (("bright", 250), ("dim", 150), ("dark room", 90)):
+        for label, channel in (("blue", 2), ("red", 0)):
+            folder = root / "data" / domain / label
+            folder.mkdir(parents=True)
+            for i in range(12):
+                color = tuple(level - 2 * i if c == channel else 20 for c in range(3))
+                Image.new("RGB", (30 + i, 30), color).save(folder / f"{i}.jpg")
+    options = ("--backbone", "tiny_cnn", "--augmentation", "none", "--steps", "60", "--evaluate-every", "30")
+    done = messi("train", "--data", "data", "--target", "dark room", *options, "--out", "run", cwd=root)
+    assert done.returncode == 0, done.stderr
+    assert "report.html" in done.stdout
+    return root
+
+
+def test_training_on_a_folder_leaves_records_model_result_report_and_tensorboard(trained: Path) -> None:
+    names = {file.name for file in (trained / "run").iterdir()}
+    assert {"run.json", "records.jsonl", "last.safetensors", "model.safetensors", "result.json", "report.html"} <= names
+    assert list((trained / "run" / "tensorboard").iterdir())
+    assert json.loads((trained / "run" / "result.json").read_text())["target"].keys() == {"dark room"}
+
+
+def test_predict_gives_class_probability_and_expert_weights_and_survives_a_bad_image(
+    trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained / "data" / "dark room" / "red", tmp_path / "new")
+    (tmp_path / "new" / "3.jpg").write_bytes(b"\xff\xd8 cut")
+    done = messi("predict", trained / "run", tmp_path / "new", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert done.returncode == 2
+    assert "3.jpg cannot be read" in done.stderr
+    assert len(rows) == 11
+    for row in rows:
+        assert row["class"] == "red"
+        assert 0.5 <= float(row["probability"]) <= 1
+        assert sum(float(row[f"expert{m}"]) for m in range(6)) == pytest.approx(1, abs=1e-5)
+
+
+def test_predict_prints_json_and_takes_a_model_file(trained: Path) -> None:
+    image = trained / "data" / "bright" / "blue" / "0.jpg"
+    done = messi("predict", trained / "run" / "model.safetensors", image, "--format", "json")
+    (answer,) = json.loads(done.stdout)
+    assert (done.returncode, answer["class"], answer["image"]) == (0, "blue", str(image))
+
+
+def test_evaluate_repeats_what_the_run_measured(trained: Path) -> None:
+    done = messi("evaluate", "run", "--format", "json", cwd=trained)
+    measured = {row["domain"]: row["accuracy"] for row in json.loads(done.stdout)}
+    result = json.loads((trained / "run" / "result.json").read_text())
+    assert measured == {**result["source_val"], **result["target"]}
+
+
+def test_evaluate_on_other_data_matches_classes_by_name(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "data" / "dim" / "red", tmp_path / "other" / "new place" / "red")
+    done = messi("evaluate", trained / "run", "--data", tmp_path / "other", "--format", "json")
+    (row,) = json.loads(done.stdout)
+    assert (row["domain"], row["n"], row["accuracy"]) == ("new place", 12, 1.0)
+    (tmp_path / "other" / "new place" / "red").rename(tmp_path / "other" / "new place" / "rde")
+    done = messi("evaluate", trained / "run", "--data", tmp_path / "other")
+    assert done.returncode == 2
+    assert "Did you mean 'red'?" in done.stderr
+
+
+def test_a_pretrained_backbone_starts_from_a_local_file(make_folder: MakeFolder, tmp_path: Path) -> None:
+    """The names and shapes of timm's own state dict, as safetensors; a file of another backbone is refused."""
+    code = (
+        "import timm, sys; from safetensors.torch import save_file\n"
+        "save_file(timm.create_model('test_vit', num_classes=10).state_dict(), sys.argv[1])"
+    )
+    weights = tmp_path / "weights.safetensors"
+    subprocess.run([sys.executable, "-c", code, str(weights)], check=True)
+    common = ("train", "--data", make_folder(images=4), "--target", "photo", "--weights", weights, *QUICK)
+    done = messi(*common, "--backbone", "test_vit", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    refused = messi(*common, "--backbone", "test_resnet", "--out", tmp_path / "other")
+    assert refused.returncode == 2
+    assert "does not fit the backbone" in refused.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def bad_inputs(tmp_path: Path, root: Path) -> dict[str, tuple[tuple[str | Path, ...], str]]:
+    folder = ("--data", root)
+    return {
+        "missing folder": (("--data", tmp_path / "nowhere"), "There is no folder"),
+        "unknown target": ((*folder, "--target", "phto"), "Did you mean 'photo'?"),
+        "every domain held out": ((*folder, "--target", "paint", "photo", "sketch"), "leave at least one"),
+        "unknown algorithm": ((*folder, "--algorithm", "mesi"), "Did you mean 'messi'?"),
+        "unknown backbone": ((*folder, "--backbone", "deit_tiny_patch16_223"), "Did you mean 'deit_tiny_patch16_224'?"),
+        "negative weight": ((*folder, "--ssi-weight", "-1"), "ssi_weight must be at least 0, but is -1.0."),
+        "no steps": ((*folder, "--steps", "0"), "steps must be at least 1, but is 0."),
+        "unknown device": ((*folder, "--device", "abacus"), "There is no device 'abacus'"),
+        "missing weights": ((*folder, "--backbone", "test_vit", "--weights", "none.pt"), "no weights file none.pt"),
+        "features for a picture network": (("--data", "two_subsets", "--backbone", "small_cnn"), "takes images"),
+    }
+
+
+@pytest.mark.parametrize("what", bad_inputs(Path(), Path()))
+def test_bad_input_gets_one_sentence_and_leaves_nothing(what: str, make_folder: MakeFolder, tmp_path: Path) -> None:
+    arguments, sentence = bad_inputs(tmp_path, make_folder(images=2))[what]
+    done = messi("train", "--out", tmp_path / "run", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["images"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        ("photo/across/0.png", "photo/across/0.png cannot be read: it is damaged or no image"),
+        ("photo/across/", "photo/across has no images"),
+        ("photo/", "photo is empty"),
+    ],
+)
+def test_damaged_folders_are_named(damage: str, sentence: str, make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_folder(images=1)
+    if damage.endswith("/"):
+        shutil.rmtree(root / damage)
+        (root / damage).mkdir()
+    else:
+        (root / damage).write_bytes(b"")
+    done = messi("train", "--data", root, "--backbone", "tiny_cnn", "--out", tmp_path / "run")
+    assert (done.returncode, sentence in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_option_with_a_typo_gets_a_hint() -> None:
+    done = messi("train", "--data", "two_subsets", "--ssi-wieght", "1")
+    assert done.returncode == 2
+    assert "--ssi-weight" in done.stderr
+
+
+def test_help_shows_every_setting_with_its_meaning() -> None:
+    text = messi("train", "--help").stdout
+    for option, meaning in (
+        ("--target", "Domains to hold out"),
+        ("--ssi-weight", "Weight of the subset-conditioned invariance term"),
+        ("--backbone", "A timm model"),
+        ("--steps", "Number of training steps"),
+        ("--order", "row-major"),
+    ):
+        assert option in text
+        assert meaning in " ".join(text.replace("│", " ").split())
+    assert "--ssi-weight" not in messi("train", "--algorithm", "erm", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("list", "algorithms"), ("messi", "erm", "ssi_weight=0.01")),
+        (("list", "datasets"), ("folder", "rotated_colored_mnist", "two_subsets")),
+        (("list", "backbones", "deit_t*"), ("deit_tiny_patch16_224",)),
+        (("info",), ("torch", "python", "gpu")),
+        (("--help",), ("train", "predict", "report")),
+    ],
+)
+def test_list_and_info_show_what_there_is(arguments: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    done = messi(*arguments)
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in expected)
+
+
+def test_an_unknown_command_gets_a_hint() -> None:
+    done = messi("trian")
+    assert done.returncode == 2
+    assert "Did you mean 'train'?" in done.stderr
+
+
+def test_report_compares_runs_on_one_page(trained: Path, tmp_path: Path) -> None:
+    done = messi("report", trained / "run", "--out", tmp_path / "page.html")
+    assert done.returncode == 0
+    assert "dark room" in (tmp_path / "page.html").read_text()
+    done = messi("report", tmp_path, "--out", tmp_path / "other.html")
+    assert done.returncode == 2
+    assert not (tmp_path / "other.html").exists()

@@ -1,0 +1,73 @@
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import pytest
+
+from messi.algorithms._base import ALGORITHMS
+from messi.algorithms.erm import Erm
+from messi.algorithms.messi import Messi
+from messi.core.config import Bounds, Config
+from messi.core.errors import MessiError
+from messi.data.datasets.folder import Folder
+from messi.engine.config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example(Config):
+    weight: Annotated[float, Bounds(minimum=0)] = 1.0
+    share: Annotated[float, Bounds(above=0, maximum=1)] | None = None
+    kind: Literal["a", "b"] = "a"
+    other: Literal["a", "b"] | None = None
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "sentence"),
+    [
+        ("weight", -1, "weight must be at least 0, but is -1."),
+        ("weight", float("nan"), "weight must be at least 0, but is nan."),
+        ("weight", float("inf"), "weight must be at least 0, but is inf."),
+        ("share", 0, "share must be above 0 and at most 1, but is 0."),
+        ("kind", "c", "kind must be one of 'a', 'b', but is 'c'."),
+        ("other", "c", "other must be one of 'a', 'b', but is 'c'."),
+    ],
+)
+def test_a_value_out_of_bounds_is_named(setting: str, value: object, sentence: str) -> None:
+    with pytest.raises(MessiError) as error:
+        replace(Example(), **{setting: value})  # type: ignore[arg-type]  # a wrong value is the point
+    assert str(error.value) == sentence
+
+
+def test_values_at_the_bounds_pass() -> None:
+    assert Example(weight=0, share=1).share == 1
+
+
+@pytest.mark.parametrize("name", ALGORITHMS.names())
+def test_a_run_config_survives_the_way_to_a_dict_and_back(name: str) -> None:
+    config = RunConfig(data=Folder(path="x"), target=("a", "b"), algorithm=ALGORITHMS.config(name)())
+    assert RunConfig.from_dict(config.to_dict()) == config
+
+
+def test_the_dict_names_the_algorithm_so_equal_fields_do_not_collide() -> None:
+    data = Folder(path="x")
+    erm, messi = RunConfig(data=data, algorithm=Erm.Config()), RunConfig(data=data, algorithm=Messi.Config())
+    assert erm.to_dict()["algorithm"] == {"name": "erm"}
+    assert erm.fingerprint() != messi.fingerprint()
+
+
+def test_the_fingerprint_changes_with_a_nested_value_and_only_then() -> None:
+    base = RunConfig(data=Folder(path="x"))
+    assert base.fingerprint() == RunConfig(data=Folder(path="x")).fingerprint()
+    assert base.fingerprint() != replace(base, algorithm=Messi.Config(ssi_weight=0.1)).fingerprint()
+    assert base.fingerprint() != replace(base, seed=1).fingerprint()
+
+
+def test_a_stale_key_is_an_error_with_a_hint() -> None:
+    values = RunConfig(data=Folder(path="x")).to_dict()
+    values["algorithm"]["ssi_wieght"] = 1
+    with pytest.raises(MessiError, match=r"no setting of Messi.Config named 'ssi_wieght'.*Did you mean 'ssi_weight'"):
+        RunConfig.from_dict(values)
+
+
+def test_an_unknown_algorithm_gets_a_hint() -> None:
+    with pytest.raises(MessiError, match=r"no algorithm named 'mesi'; there are: erm, messi. Did you mean 'messi'\?"):
+        ALGORITHMS.load("mesi")

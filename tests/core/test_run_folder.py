@@ -1,0 +1,110 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from messi.core.errors import MessiError
+from messi.core.files import write_text
+from messi.core.records import EvaluationRecord, Record, RecordWriter, TrainRecord, read_records
+from messi.core.rundir import RunDir
+from messi.core.tensorfile import read_tensors, write_tensors
+
+DESCRIPTION = {"config": {"seed": 0, "algorithm": {"weight": 1}}, "data": "d", "version": "1"}
+
+
+def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
+    records: list[Record] = [
+        TrainRecord(step=1, terms={"cls": 0.1 + 0.2}),
+        EvaluationRecord(step=1, role="source_val", domain="ü<b>", count=3, accuracy=1 / 3, loss=1e-30),
+    ]
+    writer = RecordWriter(tmp_path / "r", size=0)
+    for record in records:
+        writer.write(record)
+    writer.close()
+    assert read_records(tmp_path / "r") == records
+
+
+def test_a_line_that_a_killed_process_left_unfinished_is_not_read_and_is_cut_off(tmp_path: Path) -> None:
+    path, record = tmp_path / "r", TrainRecord(step=1, terms={"cls": 1.0})
+    writer = RecordWriter(path, size=0)
+    writer.write(record)
+    writer.close()
+    with path.open("ab") as file:
+        file.write(b'{"kind": "tra')
+    assert read_records(path) == [record]
+    again = RecordWriter(path, size=writer.size)
+    again.write(record)
+    again.close()
+    assert read_records(path) == [record, record]
+
+
+def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    (tmp_path / "r").write_text('{"kind": "train", "step": 1, "terms": {}}\n{"kind": "unheard of"}\n')
+    with pytest.raises(MessiError, match="line 2"):
+        read_records(tmp_path / "r")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "\ud800")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_tensors_and_description_come_back_bit_for_bit(tmp_path: Path) -> None:
+    tensors = {"a": torch.randn(3, 4).T, "b": torch.tensor(3), "c": torch.randn(2).bfloat16()}
+    write_tensors(tmp_path / "t", tensors, {"step": 7, "names": ["x"]})
+    read, description = read_tensors(tmp_path / "t")
+    assert description == {"step": 7, "names": ["x"]}
+    assert all(torch.equal(read[name], tensor) and read[name].dtype == tensor.dtype for name, tensor in tensors.items())
+
+
+@pytest.mark.parametrize("length", [0, 5, 40, -1])
+def test_a_tensor_file_that_is_cut_short_is_named(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "t"
+    write_tensors(path, {"a": torch.randn(30)}, {})
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(MessiError, match="damaged or cut short"):
+        read_tensors(path)
+
+
+def test_a_folder_of_another_config_is_refused_and_the_difference_named(tmp_path: Path) -> None:
+    folder = RunDir(tmp_path)
+    folder.begin(DESCRIPTION)
+    folder.begin(DESCRIPTION)
+    other = {**DESCRIPTION, "config": {"seed": 0, "algorithm": {"weight": 2}}}
+    with pytest.raises(MessiError, match=r"another config: algorithm.weight was 1 and is now 2"):
+        folder.begin(other)
+    with pytest.raises(MessiError, match="files have changed"):
+        folder.begin({**DESCRIPTION, "data": "e"})
+    assert json.loads(folder.description.read_text()) == DESCRIPTION
+
+
+def test_a_folder_with_other_files_is_not_taken_for_a_run(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(MessiError, match="is no run folder"):
+        RunDir(tmp_path).begin(DESCRIPTION)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_two_processes_do_not_work_on_one_folder(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from messi.core.rundir import RunDir\n"
+        f"with RunDir(Path({str(tmp_path)!r})).locked(): pass"
+    )
+    with RunDir(tmp_path).locked():
+        inside = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    after = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "Another process is working on" in inside.stderr
+    assert after.returncode == 0
+
+
+def test_a_failure_before_the_run_begins_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), RunDir(tmp_path / "new").locked():
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,183 @@
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from messi.core.errors import MessiError
+from messi.data.datasets.folder import Folder
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.datasets.two_subsets import TwoSubsets
+from messi.data.digits import load_digits
+from messi.data.pictures import read_picture, to_picture
+
+MakeFolder = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def full_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """70,000 blank digits with one bright pixel in an .npz file of the usual layout."""
+    path = tmp_path_factory.mktemp("digits") / "mnist.npz"
+    rng = np.random.default_rng(0)
+    images = np.zeros((18_000, 28, 28), np.uint8)
+    images[:, 10, 20] = 255
+    digits = rng.integers(0, 10, 18_000)
+    np.savez(path, x_train=images[:15000], y_train=digits[:15000], x_test=images[15000:], y_test=digits[15000:])
+    return path
+
+
+def test_the_environments_have_the_papers_factors_in_row_major_order() -> None:
+    names = RotatedColoredMnist(num_sources=17).load().domain_names
+    assert names[:11] == ("rot0-p0", *(f"rot0-p0.{i}" for i in range(1, 10)), "rot45-p0")
+    assert (len(names), names[-1]) == (18, "rot45-p0.7")
+
+
+def test_nested_sources_are_the_first_without_the_test_environment() -> None:
+    data = RotatedColoredMnist(num_sources=3)
+    assert data.test_domain == "rot0-p0.5"
+    assert data.load().domain_names == ("rot0-p0", "rot0-p0.1", "rot0-p0.2", "rot0-p0.5")
+
+
+def test_random_sources_depend_on_the_data_seed_and_hold_the_test_environment() -> None:
+    drawn = {RotatedColoredMnist(num_sources=3, order="random", data_seed=s).load().domain_names for s in range(5)}
+    assert len(drawn) > 1
+    assert all("rot0-p0.5" in names and len(names) == 4 for names in drawn)
+
+
+def test_color_and_label_noise_have_the_stated_probabilities(full_digits: Path) -> None:
+    """With 1,000 examples per environment a frequency is within 0.06 of its probability (4 standard errors)."""
+    examples = RotatedColoredMnist(digits=str(full_digits), num_sources=9).load()
+    assert isinstance(examples.inputs, torch.Tensor)
+    assert torch.bincount(examples.domains).tolist() == [1000] * 10
+    bright = examples.inputs.flatten(2).amax(-1)
+    assert ((bright > 0).sum(1) == 1).all()
+    color = bright.argmax(1)
+    for domain, name in enumerate(examples.domain_names):
+        chosen = examples.domains == domain
+        flipped = (color != examples.labels)[chosen].double().mean()
+        assert abs(flipped - float(name.split("-p")[1])) < 0.06
+    clean = RotatedColoredMnist(digits=str(full_digits), num_sources=9, label_noise=0).load()
+    noise = (clean.labels != examples.labels).double().mean()
+    assert abs(noise - 0.25) < 0.02
+
+
+def test_images_are_rotated_by_the_environments_angle(full_digits: Path) -> None:
+    """The pixel at (10, 20) is 6.5 right of and 3.5 above the centre; 90 degrees counter-clockwise moves it."""
+    data = RotatedColoredMnist(digits=str(full_digits), num_sources=17, rotation_step=90)
+    examples = data.load()
+    image = examples.inputs[int((examples.domains == examples.domain_names.index("rot90-p0")).nonzero()[0])]
+    assert divmod(int(image.amax(0).argmax()), 28) == (27 - 20, 10)
+
+
+def test_the_budget_is_shared_by_the_sources_alone(full_digits: Path) -> None:
+    examples = RotatedColoredMnist(digits=str(full_digits), num_sources=4, budget=1002).load()
+    counts = dict(zip(examples.domain_names, torch.bincount(examples.domains).tolist(), strict=True))
+    assert counts.pop("rot0-p0.5") == 1000
+    assert set(counts.values()) == {250}
+
+
+def test_an_environment_keeps_its_digits_whatever_else_is_chosen(full_digits: Path) -> None:
+    few = RotatedColoredMnist(digits=str(full_digits), num_sources=1).load()
+    many = RotatedColoredMnist(digits=str(full_digits), num_sources=9).load()
+    assert torch.equal(few.labels[few.domains == 0], many.labels[many.domains == 0])
+
+
+def test_the_embedded_digits_are_real_ones() -> None:
+    images, digits = load_digits("embedded")
+    assert images.shape == (5000, 28, 28)
+    assert torch.bincount(digits).tolist() == [500] * 10
+    assert images[digits == 0].float().mean(0)[13:15, 13:15].mean() < 20, "a zero has a hole in the middle"
+    assert images[digits == 1].float().mean(0)[13:15, 13:15].mean() > 150, "a one has not"
+
+
+def test_idx_files_are_read_packed_or_not(tmp_path: Path) -> None:
+    images, digits = np.arange(3 * 784, dtype=np.uint8).reshape(3, 28, 28), np.array([3, 1, 4], np.uint8)
+    for prefix, part in (("train", slice(0, 2)), ("t10k", slice(2, 3))):
+        for name, values in (
+            (f"{prefix}-images-idx3-ubyte", images[part]),
+            (f"{prefix}-labels-idx1-ubyte", digits[part]),
+        ):
+            content = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes() + values.tobytes()
+            if prefix == "train":
+                (tmp_path / name).write_bytes(content)
+            else:
+                (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content))
+    read, labels = load_digits(str(tmp_path))
+    assert np.array_equal(read.numpy(), images)
+    assert labels.tolist() == [3, 1, 4]
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(content[:-1])
+    with pytest.raises(MessiError, match="cut short"):
+        load_digits(str(tmp_path))
+    (tmp_path / "train-labels-idx1-ubyte").unlink()
+    with pytest.raises(MessiError, match="lacks train-labels-idx1-ubyte"):
+        load_digits(str(tmp_path))
+
+
+def test_each_subset_has_its_own_predictive_feature() -> None:
+    examples = TwoSubsets().load()
+    assert isinstance(examples.inputs, torch.Tensor)
+    sign = 2 * examples.labels - 1
+    first, second, style = examples.inputs.T
+    in_b = examples.domains >= 2
+    assert torch.equal(first[~in_b], sign[~in_b].float())
+    assert torch.equal(second[in_b], sign[in_b].float())
+    assert (first * sign)[in_b].mean().abs() < 0.15
+    assert (second * sign)[~in_b].mean().abs() < 0.15
+    assert torch.equal(style > 0, in_b)
+
+
+def test_a_folder_becomes_examples_with_sorted_names(make_folder: MakeFolder) -> None:
+    root = make_folder(images=3)
+    examples = Folder(path=str(root)).load()
+    assert examples.domain_names == ("paint", "photo", "sketch")
+    assert examples.classes == ("across", "upright")
+    assert torch.equal(examples.domains * 2 + examples.labels, torch.arange(6).repeat_interleave(3))
+    assert torch.equal(examples.inputs[4], read_picture(root / "paint/upright/1.png"))
+
+
+def test_the_fingerprint_of_a_folder_follows_its_content(make_folder: MakeFolder) -> None:
+    root = make_folder(images=2)
+    before = Folder(path=str(root)).load().fingerprint
+    assert Folder(path=str(root)).load().fingerprint == before
+    (root / "photo/across/1.png").write_bytes((root / "photo/across/0.png").read_bytes())
+    assert Folder(path=str(root)).load().fingerprint != before
+
+
+def test_bad_folders_are_named(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_folder(images=1)
+    with pytest.raises(MessiError, match=r"no folder .*missing"):
+        Folder(path=str(tmp_path / "missing")).load()
+    (root / "photo/empty").mkdir()
+    with pytest.raises(MessiError, match=r"class folder .*empty has no images"):
+        Folder(path=str(root)).load()
+    (root / "photo/empty").rmdir()
+    (root / "void").mkdir()
+    with pytest.raises(MessiError, match=r"folder .*void is empty"):
+        Folder(path=str(root)).load()
+    (root / "void").rmdir()
+    (root / "photo/across/0.png").write_bytes(b"no image")
+    with pytest.raises(MessiError, match=r"image .*photo/across/0.png cannot be read"):
+        Folder(path=str(root)).load()
+
+
+def test_a_class_may_be_missing_in_a_domain(make_folder: MakeFolder) -> None:
+    root = make_folder(images=2)
+    for file in (root / "photo/across").iterdir():
+        file.unlink()
+    (root / "photo/across").rmdir()
+    examples = Folder(path=str(root)).load()
+    assert examples.labels[examples.domains == examples.domain_names.index("photo")].tolist() == [1, 1]
+
+
+def test_pictures_are_upright_bounded_and_survive_a_round_trip(tmp_path: Path) -> None:
+    tall = Image.new("RGB", (100, 800), (255, 0, 0))
+    exif = tall.getexif()
+    exif[0x0112] = 6
+    tall.save(tmp_path / "turned.jpg", exif=exif)
+    assert read_picture(tmp_path / "turned.jpg").shape == (3, 40, 320)
+    pixels = torch.randint(256, (2, 28, 28), dtype=torch.uint8)
+    to_picture(pixels).save(tmp_path / "two.png")
+    assert torch.equal(read_picture(tmp_path / "two.png", channels=2), pixels)

@@ -1,0 +1,207 @@
+import contextlib
+import dataclasses
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from messi.algorithms.messi import Messi
+from messi.core.batch import Batch, LossTerms
+from messi.core.errors import MessiError
+from messi.core.records import EvaluationRecord, ExampleRecord, RoutingRecord, TrainRecord
+from messi.core.rundir import RunDir
+from messi.core.tensorfile import read_tensors
+from messi.engine.config import RunConfig
+from messi.engine.run import run
+from messi.evaluation.model import load
+from messi.evaluation.selection import select
+
+
+def test_the_records_hold_what_was_measured_and_the_model_is_the_selected_one(
+    tmp_path: Path, quick_config: RunConfig
+) -> None:
+    result = run(quick_config, out=tmp_path / "run", device="cpu")
+    records = RunDir(result.path).read_records()
+    trained = [record for record in records if isinstance(record, TrainRecord)]
+    assert [record.step for record in trained] == [2, 4, 6, 8, 10, 12]
+    assert all(list(record.terms) == ["cls", "ssi", "sp", "bal", "div"] for record in trained)
+    evaluated = [record for record in records if isinstance(record, EvaluationRecord)]
+    by_role = {role: [r for r in evaluated if r.role == role] for role in ("source_val", "target")}
+    assert [(r.step, r.domain) for r in by_role["source_val"]] == [
+        (step, domain) for step in (5, 10, 12) for domain in ("a1", "a2", "b1")
+    ]
+    assert [(r.step, r.domain, r.count) for r in by_role["target"]] == [(result.selected_step, "b2", 60)]
+    assert result.selected_step == select(records).step
+    assert load(result.path).description["step"] == result.selected_step
+    assert result.target == {"b2": by_role["target"][0].accuracy}
+    routing = [record for record in records if isinstance(record, RoutingRecord)]
+    assert {(r.domain, r.label) for r in routing} == {(d, c) for d in ("a1", "a2", "b1", "b2") for c in ("-1", "+1")}
+    assert all(sum(r.experts) == pytest.approx(1) for r in routing)
+    assert not [record for record in records if isinstance(record, ExampleRecord)], "features are no pictures"
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path: Path, quick_config: RunConfig) -> None:
+    for name, config in (("a", quick_config), ("b", quick_config), ("c", dataclasses.replace(quick_config, seed=1))):
+        run(config, out=tmp_path / name, device="cpu")
+    a, b, c = ((tmp_path / name / "records.jsonl").read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+
+
+def test_a_run_leaves_the_callers_random_stream_and_settings_alone(tmp_path: Path, quick_config: RunConfig) -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    run(quick_config, out=tmp_path / "run", device="cpu")
+    assert torch.equal(torch.rand(3), expected)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_without_a_target_every_domain_is_a_source(tmp_path: Path, quick_config: RunConfig) -> None:
+    result = run(dataclasses.replace(quick_config, target=()), out=tmp_path / "run", device="cpu")
+    assert list(result.source_val) == ["a1", "a2", "b1", "b2"]
+    assert result.target == {}
+
+
+def test_the_default_folder_is_named_by_the_config(
+    tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = run(quick_config, device="cpu")
+    second = run(dataclasses.replace(quick_config, seed=1), device="cpu")
+    again = run(quick_config, device="cpu")
+    assert first.path == again.path != second.path
+    assert first.path.name.startswith("two_subsets_messi_b2_seed0_")
+    assert (first.fresh, again.fresh) == (True, False)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_term(
+    tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, calls = Messi.loss, iter(range(1, 100))
+
+    def poisoned(self: Messi, batch: Batch) -> LossTerms:
+        terms = honest(self, batch)
+        return {**terms, "ssi": terms["ssi"] * (float("nan") if next(calls) == 7 else 1)}
+
+    monkeypatch.setattr(Messi, "loss", poisoned)
+    with pytest.raises(MessiError, match="'ssi' became nan at step 7"):
+        run(quick_config, out=tmp_path / "run", device="cpu")
+    tensors, description = read_tensors(RunDir(tmp_path / "run").last)
+    assert description["step"] == 5
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
+    monkeypatch.setattr(Messi, "loss", honest)
+    assert run(quick_config, out=tmp_path / "run", device="cpu").selected_step > 0
+
+
+def test_weights_that_are_not_finite_never_reach_a_checkpoint(
+    tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, calls = Messi.loss, iter(range(1, 100))
+
+    def spoil_weights_after_the_loss(self: Messi, batch: Batch) -> LossTerms:
+        terms = honest(self, batch)
+        if next(calls) == 10:
+            self.head.classifier.bias.register_hook(lambda gradient: gradient * float("inf"))
+        return terms
+
+    monkeypatch.setattr(Messi, "loss", spoil_weights_after_the_loss)
+    with pytest.raises(MessiError, match="source_val loss on 'a1' is nan at step 10"):
+        run(quick_config, out=tmp_path / "run", device="cpu")
+    assert read_tensors(RunDir(tmp_path / "run").last)[1]["step"] == 5
+
+
+def test_another_config_in_the_same_folder_is_refused_and_the_run_stays(
+    tmp_path: Path, quick_config: RunConfig
+) -> None:
+    run(quick_config, out=tmp_path / "run", device="cpu")
+    before = (tmp_path / "run" / "records.jsonl").read_bytes()
+    with pytest.raises(MessiError, match="another config: seed was 0 and is now 1"):
+        run(dataclasses.replace(quick_config, seed=1), out=tmp_path / "run", device="cpu")
+    assert (tmp_path / "run" / "records.jsonl").read_bytes() == before
+
+
+def test_a_checkpoint_cut_short_is_named(tmp_path: Path, quick_config: RunConfig) -> None:
+    folder = RunDir(run(quick_config, out=tmp_path / "run", device="cpu").path)
+    folder.result.unlink()
+    folder.last.write_bytes(folder.last.read_bytes()[:1000])
+    with pytest.raises(MessiError, match=r"last.safetensors is damaged or cut short"):
+        run(quick_config, out=tmp_path / "run", device="cpu")
+
+
+TRAIN = """
+import sys
+from messi.cli.main import main
+options = "--data two_subsets --target b2 --backbone mlp --steps 40 --evaluate-every 10 --device cpu"
+sys.exit(main(["train", *options.split(), *sys.argv[1:]]))
+"""
+
+
+def train_in(folder: Path, *, largest_file: int | None = None) -> "subprocess.CompletedProcess[str]":
+    def limit() -> None:
+        if largest_file:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
+    command = [sys.executable, "-c", TRAIN, "--out", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limit)
+
+
+def test_when_the_system_refuses_to_write_the_run_stops_with_one_sentence(tmp_path: Path) -> None:
+    """A limit on the size of files makes the kernel refuse the checkpoint, as a full disk does."""
+    stopped = train_in(tmp_path / "run", largest_file=200_000)
+    assert stopped.returncode == 2
+    assert "Could not write" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert list((tmp_path / "run").glob("*.tmp")) == []
+    assert train_in(tmp_path / "run").returncode == 0
+
+
+class FillsTheDisk:
+    """Writes a file after step 5, with its checkpoint, until the disk is full."""
+
+    def __init__(self, filler: Path) -> None:
+        self.filler = filler
+
+    def stepped(self, step: int) -> None:
+        if step == 5:
+            with self.filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                while True:
+                    file.write(b"0" * 512)
+
+    def started(self, step: int, steps: int) -> None: ...
+
+    def logged(self, step: int, terms: Mapping[str, float]) -> None: ...
+
+    def evaluated(self, step: int, accuracy: float) -> None: ...
+
+    def finished(self) -> None: ...
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a small file system; the test above does without")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_on_a_full_disk_the_run_stops_and_the_earlier_checkpoint_stays(
+    tmp_path: Path, small_disk: Path, quick_config: RunConfig
+) -> None:
+    filler, out = small_disk / "filler", small_disk / "run"
+    with pytest.raises(MessiError, match=r"Could not write .*: No space left on device.*run the same command again"):
+        run(quick_config, out=out, device="cpu", observers=[FillsTheDisk(filler)])
+    assert read_tensors(RunDir(out).last)[1]["step"] == 5
+    assert list(out.glob("*.tmp")) == []
+    filler.unlink()
+    run(quick_config, out=out, device="cpu")
+    run(quick_config, out=tmp_path / "undisturbed", device="cpu")
+    for name in ("records.jsonl", "model.safetensors", "last.safetensors"):
+        assert (out / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
