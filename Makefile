@@ -1,0 +1,27 @@
+# Needs python3 (3.11 or newer), pip and make. The environment is made without the venv package's own pip,
+# because a bare Debian has none.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test clean
+
+demo: .venv/ready
+	$(BIN)/messi demo
+
+test: .venv/ready-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -m venv --without-pip .venv
+	$(PYTHON) -m pip --python $(BIN)/python install --quiet --editable .
+	touch $@
+
+.venv/ready-dev: .venv/ready
+	$(PYTHON) -m pip --python $(BIN)/python install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv
