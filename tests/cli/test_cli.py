@@ -59,7 +59,7 @@ def test_predict_gives_class_probability_and_expert_weights_and_survives_a_bad_i
     for row in rows:
         assert row["class"] == "red"
         assert 0.5 <= float(row["probability"]) <= 1
-        assert sum(float(row[f"expert{m}"]) for m in range(6)) == pytest.approx(1, abs=1e-5)
+        assert sum(float(row[f"expert{m}"]) for m in range(1, 7)) == pytest.approx(1, abs=1e-5)
 
 
 def test_predict_prints_json_and_takes_a_model_file(trained: Path) -> None:

@@ -120,9 +120,9 @@ def test_examples_say_right_and_wrong_in_signs(tmp_path: Path, view: View) -> No
     file, _ = report(tmp_path, Sample())
     cards = view.open(file).locator(".card").all_inner_texts()
     assert [card.split() for card in cards] == [
-        ["true", "cat", "✗", "dog", "75.3", "%"],  # the target, which comes first
-        ["true", "cat", "✓", "cat", "75.3", "%"],
-        ["true", "cat", "✓", "cat", "75.3", "%"],
+        ["label", "cat", "✗", "dog", "75.3", "%"],  # the target, which comes first
+        ["label", "cat", "✓", "cat", "75.3", "%"],
+        ["label", "cat", "✓", "cat", "75.3", "%"],
     ]
     heights = view.page.locator(".card").first.locator(".bars i").evaluate_all("all => all.map(i => i.clientHeight)")
     assert heights[1] > heights[2] > heights[0] > 0
@@ -160,7 +160,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path, view: View) -> None:
     assert page.locator(".heat tbody tr:not(.group) th").first.inner_text() == HOSTILE_ATTRIBUTE
     assert HOSTILE_TAG in page.locator("h1").inner_text()
     assert HOSTILE_TAG in page.locator(".stop title").first.evaluate("title => title.textContent")
-    assert page.locator(".truth").first.inner_text() == f"true {HOSTILE_ATTRIBUTE}"
+    assert page.locator(".truth").first.inner_text() == f"label {HOSTILE_ATTRIBUTE}"
     assert HOSTILE_ATTRIBUTE in (page.locator("img").first.get_attribute("alt") or "")
 
 

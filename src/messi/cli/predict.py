@@ -86,6 +86,6 @@ def rows(files: list[Path], answers: Answers) -> list[Row]:
             "probability": float(answers.probabilities[index].max()),
         }
         if answers.experts is not None:
-            row |= {f"expert{m}": weight for m, weight in enumerate(answers.experts[index].tolist())}
+            row |= {f"expert{m}": weight for m, weight in enumerate(answers.experts[index].tolist(), start=1)}
         table.append(row)
     return table

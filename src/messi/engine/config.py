@@ -57,7 +57,8 @@ class RunConfig(Config):
     def resolved(self) -> "RunConfig":
         """Return this config with every default that depends on the data or the backbone filled in."""
         backbone = self.encoder.backbone or self.data.backbone
-        encoder = dataclasses.replace(self.encoder, backbone=backbone)
+        pretrained = self.encoder.pretrained and backbone not in SMALL
+        encoder = dataclasses.replace(self.encoder, backbone=backbone, pretrained=pretrained)
         encoder.check()
         training: dict[str, Any] = {}
         if self.training.learning_rate is None:
