@@ -1,6 +1,7 @@
 """The first thing to try: MESSI and ERM on the embedded data, one environment held out.
 
-Claim: none of the paper's; it shows the whole way from data to report on real digits.
+Claim: none of the paper's; it shows the whole way from data to report on real digits. The balance weight is 0.1
+instead of the paper's 0.02, with which the router can send every input to one expert on data as small as this.
 Command: messi demo
 Cost: about 2 minutes on 2 CPU cores.
 """
@@ -16,7 +17,7 @@ from messi.models.encoder import EncoderConfig
 def runs(*, seed: int = 0) -> list[RunConfig]:
     """Return the two runs: the same data, network, schedule and seed, only the method differs."""
     data = RotatedColoredMnist(environments=10)
-    algorithms: tuple[AlgorithmConfig, ...] = (Erm.Config(), Messi.Config())
+    algorithms: tuple[AlgorithmConfig, ...] = (Erm.Config(), Messi.Config(balance_weight=0.1))
     return [
         RunConfig(
             data=data,
