@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +15,7 @@ Format = Literal["table", "csv", "json"]
 Row = dict[str, str | int | float]
 
 
-def print_rows(rows: Sequence[Row], form: Format = "table", *, title: str | None = None) -> None:
+def print_rows(rows: Sequence[Row], form: Format = "table") -> None:
     """Print rows that all have the same keys."""
     if form == "json":
         json.dump(list(rows), sys.stdout, indent=2)
@@ -24,16 +25,22 @@ def print_rows(rows: Sequence[Row], form: Format = "table", *, title: str | None
         writer.writeheader()
         writer.writerows(rows)
     else:
-        _print_table(rows, title)
+        _print_table(rows)
 
 
-def _print_table(rows: Sequence[Row], title: str | None) -> None:
-    table = Table(title=title, title_justify="left")
+def _print_table(rows: Sequence[Row]) -> None:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for key, value in rows[0].items() if rows else ():
-        table.add_column(key, justify="left" if isinstance(value, str) else "right", overflow="fold")
+        longest = max(*(len(_show(row[key])) for row in rows), *(len(word) for word in key.split()))
+        justify: JustifyMethod = "left" if isinstance(value, str) else "right"
+        # Only headers and long texts wrap: a number that is broken in two is hard to read.
+        table.add_column(key, justify=justify, overflow="fold", min_width=min(longest, 24))
     for row in rows:
         table.add_row(*(Text(_show(value)) for value in row.values()))
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 160  # a file or a pipe has no edge to wrap at
+    console.print(table)
 
 
 def _show(value: str | float) -> str:

@@ -14,6 +14,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 from messi.engine.observers import Observer
@@ -33,8 +34,16 @@ class Bar:
     """A progress bar with speed, time left, the loss terms and the last validation accuracy."""
 
     def __init__(self, name: str) -> None:
-        columns = (BarColumn(bar_width=20), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
-        self._progress = Progress(TextColumn(name), *columns, TextColumn("{task.fields[status]}"))
+        status = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # what a narrow terminal may cut
+        self._progress = Progress(
+            TextColumn(name),
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            _Speed(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[status]}", table_column=status),
+            expand=True,
+        )
         self._terms, self._accuracy = "", ""
 
     def started(self, step: int, steps: int) -> None:

@@ -1,10 +1,13 @@
 """Random streams that are functions of their name, so that no random state has to be saved or restored."""
 
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+from messi.core.errors import MessiError
 
 
 def derive_seed(*parts: int | str) -> int:
@@ -19,17 +22,27 @@ def generator(*parts: int | str) -> torch.Generator:
 
 
 @contextmanager
-def deterministic() -> Iterator[None]:
-    """Ask torch for deterministic kernels inside the block and restore the caller's settings and stream after it."""
-    cudnn = torch.backends.cudnn
-    before = (torch.are_deterministic_algorithms_enabled(), cudnn.deterministic, cudnn.benchmark)
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+def deterministic(*, enabled: bool = True) -> Iterator[None]:
+    """Allow only deterministic kernels inside the block; restore the caller's settings and stream after it."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may choose other sums each time
+    cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
+    before = (cudnn.deterministic, cudnn.benchmark, cuda.cudnn_sdp_enabled())
+    mode = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
     stream = torch.get_rng_state()
-    torch.use_deterministic_algorithms(mode=True, warn_only=True)
-    cudnn.deterministic, cudnn.benchmark = True, False
+    if enabled:
+        torch.use_deterministic_algorithms(mode=True)
+        cudnn.deterministic, cudnn.benchmark = True, False
+        cuda.enable_cudnn_sdp(enabled=False)  # its backward is not deterministic; flash attention's is
     try:
         yield
+    except RuntimeError as error:
+        if "does not have a deterministic implementation" in str(error):
+            raise MessiError(
+                f"{str(error).partition(',')[0]}; choose another backbone or --no-deterministic."
+            ) from error
+        raise
     finally:
-        torch.use_deterministic_algorithms(mode=before[0], warn_only=warn_only)
-        cudnn.deterministic, cudnn.benchmark = before[1:]
+        torch.use_deterministic_algorithms(mode=mode[0], warn_only=mode[1])
+        cudnn.deterministic, cudnn.benchmark = before[:2]
+        cuda.enable_cudnn_sdp(enabled=before[2])
         torch.set_rng_state(stream)

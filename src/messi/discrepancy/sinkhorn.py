@@ -7,11 +7,12 @@ short and fast:
 
 - Envelope theorem: the gradient of the value with respect to the cost is the optimal plan, so no iteration is
   stored or differentiated.
-- ``W_eps(P, Q) = W_eps(P - mean P, Q - mean Q) + |mean P - mean Q|^2``: solving the centred problem makes the value
-  of a translated cloud exact for every number of iterations, and keeps float32 accurate far from the origin.
+- ``W_eps(P, Q) = W_eps(P - p, Q - q) + |s|^2 + 2 <s, mean(P - p) - mean(Q - q)>`` with ``s = p - q``, for any p and q:
+  solving the centred problem makes the value of a translated cloud exact for every number of iterations, and keeps
+  float32 accurate far from the origin.
 - A cloud of one point has only one plan; the iteration finds it in its first round.
 
-Legend: ``*`` leading dimensions, N and P padded numbers of points, R features.
+Legend: ``*`` leading dimensions, N and P padded numbers of points, R features, L all pairs of clouds in one row.
 """
 
 from typing import Any
@@ -20,83 +21,125 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from messi.discrepancy.clouds import centred, counts
+from messi.discrepancy.clouds import averaging, centred, counts
 
 
 def entropic_ot(
-    x: Tensor, y: Tensor, x_mask: Tensor, y_mask: Tensor, *, epsilon: Tensor | float, iterations: int
+    x: Tensor,
+    y: Tensor,
+    x_mask: Tensor,
+    y_mask: Tensor,
+    *,
+    epsilon: float,
+    iterations: int,
+    relative: bool = False,
 ) -> Tensor:
     """Return W_eps of each pair of clouds.
 
     Args:
-        x: [*, N, R] points of the first clouds, float32 or float64.
+        x: [*, N, R] points of the first clouds, float32 or float64, finite at the padding too.
         y: [*, P, R] points of the second clouds.
         x_mask: [*, N] True where x holds a point; every cloud has at least one.
         y_mask: [*, P] the same for y.
-        epsilon: strength of the entropic term, in units of the cost.
+        epsilon: strength of the entropic term.
         iterations: rounds of Sinkhorn; a round updates both potentials.
+        relative: take epsilon in units of the mean cost of all pairs of points in the batch, a constant for the
+            gradient, instead of units of the cost.
 
     Returns:
         [*] values of the dual problem, a lower bound that is reached as ``iterations`` grows.
 
     """
-    epsilon = torch.as_tensor(epsilon, dtype=x.dtype, device=x.device).detach()
-    value: Tensor = _EntropicOT.apply(x, y, x_mask, y_mask, epsilon, iterations)
+    value: Tensor = _EntropicOT.apply(x, y, x_mask, y_mask, epsilon, iterations, relative)
     return value
 
 
 class _EntropicOT(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, y: Tensor, x_mask: Tensor, y_mask: Tensor, epsilon: Tensor, iterations: int
+        ctx: Any,
+        x: Tensor,
+        y: Tensor,
+        x_mask: Tensor,
+        y_mask: Tensor,
+        epsilon: float,
+        iterations: int,
+        relative: bool,
     ) -> Tensor:
-        x_centred, x_mean = centred(x, x_mask)
-        y_centred, y_mean = centred(y, y_mask)
-        cost = torch.cdist(x_centred, y_centred, compute_mode="donot_use_mm_for_euclid_dist").square_()
-        value, plan = solve(cost, x_mask, y_mask, epsilon=epsilon, iterations=iterations)
-        shift = x_mean - y_mean
-        ctx.save_for_backward(x_centred, y_centred, x_mask, y_mask, plan, shift)
-        return value + shift.square().sum(-1)
+        x, x_mean, x_rest = centred(x, x_mask)
+        y, y_mean, y_rest = centred(y, y_mask)
+        shift, rest = x_mean - y_mean, x_rest - y_rest
+        moved = (shift * (shift + 2 * rest)).sum(-1)
+        cost = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square_()
+        cost.masked_fill_(~(x_mask.unsqueeze(-1) & y_mask.unsqueeze(-2)), 0)
+        unit = _mean_cost(cost, moved, x_mask, y_mask) if relative else cost.new_ones(())
+        value, plan = solve(cost, x_mask, y_mask, epsilon=epsilon * unit, iterations=iterations)
+        ctx.save_for_backward(x, y, x_mask, y_mask, plan, shift + rest)
+        return value + moved
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, y, x_mask, y_mask, plan, shift = ctx.saved_tensors
-        plan = plan * grad[..., None, None]
-        shift = shift * grad[..., None]
+        plan = plan * (2 * grad[..., None, None])
+        shift = shift * (2 * grad[..., None])
         x_grad = y_grad = None
         if ctx.needs_input_grad[0]:
-            x_grad = 2 * _pull(x, y, x_mask, plan, shift)
+            x_grad = _pull(x, y, x_mask, plan, shift)
         if ctx.needs_input_grad[1]:
-            y_grad = 2 * _pull(y, x, y_mask, plan.mT, -shift)
-        return x_grad, y_grad, None, None, None, None
+            y_grad = _pull(y, x, y_mask, plan.mT, -shift)
+        return x_grad, y_grad, None, None, None, None, None
+
+
+def _mean_cost(cost: Tensor, moved: Tensor, x_mask: Tensor, y_mask: Tensor) -> Tensor:
+    """Return the mean over all pairs of points of all pairs of clouds, translation included."""
+    pairs = (counts(x_mask) * counts(y_mask)).to(cost.dtype)
+    return (cost.sum() + (moved * pairs).sum()) / pairs.sum()
 
 
 def _pull(x: Tensor, y: Tensor, x_mask: Tensor, plan: Tensor, shift: Tensor) -> Tensor:
-    """Half the gradient at x: the centred plan's pull, less its mean (x was centred), plus the shift's."""
-    deviation, _ = centred(plan.sum(-1, keepdim=True) * x - plan @ y, x_mask)
-    return deviation + (x_mask / counts(x_mask).unsqueeze(-1)).unsqueeze(-1) * shift.unsqueeze(-2)
+    """Return the gradient at x: the centred plan's, less its mean because x was centred, plus the translation's."""
+    plan = _rows(plan.contiguous())
+    pull = (plan.sum(-1, keepdim=True) * _rows(x)).baddbmm_(plan, _rows(y), alpha=-1)
+    # Both corrections at once: one vector per cloud times the points' weights, which are 0 at the padding.
+    common = _rows(shift.unsqueeze(-2)) - pull.sum(-2, keepdim=True)
+    return pull.baddbmm_(_rows(averaging(x_mask, x.dtype)).mT, common).view(x.shape)
 
 
 def solve(cost: Tensor, x_mask: Tensor, y_mask: Tensor, *, epsilon: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """Run log-domain Sinkhorn on cost matrices [*, N, P]; return the dual values [*] and the plans [*, N, P]."""
+    """Run log-domain Sinkhorn on cost matrices [*, N, P]; return the dual values [*] and the plans [*, N, P].
+
+    Inside, the pairs of clouds come last ([N, P, L]): sums over a few points then run over long rows.
+    """
+    shape = cost.shape
     # A cost of zero everywhere makes a relative epsilon zero; any positive number then gives the same plan.
     epsilon = epsilon.clamp_min(torch.finfo(cost.dtype).tiny)
-    log_x, log_y = _log_uniform(x_mask), _log_uniform(y_mask)
-    scores = cost / -epsilon
-    by_row = scores + log_y.unsqueeze(-2)
-    by_column = (scores + log_x.unsqueeze(-1)).mT.contiguous()
-    potential_x = torch.zeros_like(log_x)
-    potential_y = torch.zeros_like(log_y)
+    log_x, log_y = _log_uniform(x_mask, cost.dtype), _log_uniform(y_mask, cost.dtype)
+    scores = _rows(cost / -epsilon).permute(1, 2, 0).contiguous()
+    by_row, by_column = scores + log_y, scores + log_x.unsqueeze(1)
+    potential_x, potential_y = torch.zeros_like(log_x), torch.zeros_like(log_y)
     for _ in range(iterations):
-        potential_x = -torch.logsumexp(by_row + potential_y.unsqueeze(-2), -1)
-        potential_y = -torch.logsumexp(by_column + potential_x.unsqueeze(-2), -1)
-    log_plan = scores + (potential_x + log_x).unsqueeze(-1) + (potential_y + log_y).unsqueeze(-2)
+        potential_x = _logsumexp(torch.add(by_row, potential_y, out=scores), 1).neg_()
+        potential_y = _logsumexp(torch.add(by_column, potential_x.unsqueeze(1), out=scores), 0).neg_()
+    # A softmax over the columns: their mass is exact even where cost / epsilon is beyond the precision of the scores.
+    plan = torch.softmax(by_column + potential_x.unsqueeze(1), 0) * log_y.exp()
     # The last update made the column sums exact, so the dual's mass term is zero and two dot products remain.
-    value = (log_x.exp() * potential_x).sum(-1) + (log_y.exp() * potential_y).sum(-1)
-    return epsilon * value, log_plan.exp()
+    value = (log_x.exp() * potential_x).sum(0) + (log_y.exp() * potential_y).sum(0)
+    return (epsilon * value).reshape(shape[:-2]), plan.permute(2, 0, 1).contiguous().view(shape)
 
 
-def _log_uniform(mask: Tensor) -> Tensor:
-    log_weight = -torch.log(counts(mask)).unsqueeze(-1).expand(mask.shape)
-    return torch.where(mask, log_weight, -torch.inf)
+def _rows(matrices: Tensor) -> Tensor:
+    """Put all leading dimensions into one: [*, N, P] -> [L, N, P]."""
+    return matrices.reshape(-1, *matrices.shape[-2:])
+
+
+def _logsumexp(scores: Tensor, dim: int) -> Tensor:
+    """Like torch.logsumexp, but overwrites ``scores``, which spares an allocation; each has a finite maximum."""
+    top = scores.amax(dim, keepdim=True)
+    return scores.sub_(top).exp_().sum(dim).log_().add_(top.squeeze(dim))
+
+
+def _log_uniform(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the logarithm of the uniform weights on each cloud: mask [*, N] -> [N, L]."""
+    log_weight = -torch.log(counts(mask).to(dtype)).unsqueeze(-1)
+    return torch.where(mask, log_weight, -torch.inf).reshape(-1, mask.shape[-1]).T.contiguous()

@@ -33,6 +33,8 @@ class TrainingConfig(Config):
     """Steps between evaluations; a checkpoint is written at each."""
     log_every: Count = 10
     """Steps that one line of loss terms is the mean of."""
+    deterministic: bool = True
+    """Use only kernels that give the same bits every time; matters on a GPU alone."""
     split: SplitKind = "stratified"
     """How the validation part of a source domain is drawn."""
     validation_fraction: Annotated[float, Bounds(above=0, maximum=0.9)] = 0.2

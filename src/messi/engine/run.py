@@ -62,7 +62,7 @@ def run(
     config = config.resolved()
     folder = RunDir(Path(out) if out else Path("runs") / config.folder_name())
     examples = config.data.load()
-    with folder.locked(), deterministic():
+    with folder.locked(), deterministic(enabled=config.training.deterministic):
         training = prepare(config, examples, folder, pick_device(device), observers)
         folder.begin(_description(config, examples))
         if folder.state() != "done":

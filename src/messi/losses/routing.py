@@ -6,8 +6,9 @@ from torch import Tensor
 
 def sparsity(routing: Tensor) -> Tensor:
     """Return the mean entropy of the routing distributions: routing [B, M] -> scalar in [0, log M]."""
-    entropies: Tensor = torch.special.entr(routing.float()).sum(-1)
-    return entropies.mean()
+    routing = routing.float()
+    # Not torch.special.entr: its gradient is infinite at 0, which a softmax does reach, and 0 times inf is NaN.
+    return -(routing * routing.clamp_min(torch.finfo(routing.dtype).tiny).log()).sum(-1).mean()
 
 
 def balance(load: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from messi.data.pictures import SUFFIXES, read_picture_and_digest
 
 @dataclass(frozen=True, kw_only=True)
 class Folder(DataConfig):
-    """Images in ``domain/class/image`` folders; a class may be missing in some domains."""
+    """Your own images in folders domain/class/image; a class may be missing in some domains."""
 
     backbone: ClassVar[str] = "deit_tiny_patch16_224"
     augmentation: ClassVar[Augmentation] = "domainbed"

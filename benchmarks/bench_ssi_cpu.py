@@ -1,0 +1,156 @@
+"""SSI-OT on two CPU cores: messi's batched solver against a Python loop over POT, forward and backward.
+
+    python benchmarks/bench_ssi_cpu.py [--save]
+
+The shape is that of PACS: 3 domains x 32 images, 7 classes, 6 experts, width 384, 50 Sinkhorn rounds, epsilon 0.1 of
+the mean cost. The other side is what POT's documentation recommends to those who need the gradient of the value
+only: ``ot.solve`` on each slot's torch cost matrix with ``reg_type="KL"`` and ``grad="envelope"``, so neither side
+differentiates through the iterations; ``tol=0`` makes it do all 50 rounds, too. Both sides start from the same tensors
+and find the slots themselves. Values and gradients are compared before anything is timed.
+"""
+
+import argparse
+import datetime
+import itertools
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import ot
+import torch
+from torch import Tensor
+
+from messi.losses.ssi import ssi_loss
+
+EXPERTS, DOMAINS, PER_DOMAIN, CLASSES, WIDTH = 6, 3, 32, 7, 384
+ROUNDS, EPSILON, SHARPNESS = 50, 0.1, 4.0
+THREADS, REPEATS, WARM_UP = 2, 15, 2
+REQUIRED_RATIO = 20
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Features [M, B, R], routing [B, M], labels [B], domains [B]."""
+
+    features: Tensor
+    routing: Tensor
+    labels: Tensor
+    domains: Tensor
+
+
+def make_batch() -> Batch:
+    """Return features that differ by class, by domain and by image, as an encoder's do."""
+    generator = torch.Generator().manual_seed(0)
+    domains = torch.arange(DOMAINS).repeat_interleave(PER_DOMAIN)
+    labels = torch.randint(CLASSES, domains.shape, generator=generator)
+    by_class = torch.randn(EXPERTS, CLASSES, WIDTH, generator=generator)[:, labels]
+    by_domain = torch.randn(EXPERTS, DOMAINS, WIDTH, generator=generator)[:, domains]
+    by_image = torch.randn(EXPERTS, len(labels), WIDTH, generator=generator)
+    routing = torch.randn(len(labels), EXPERTS, generator=generator).softmax(-1)
+    return Batch((by_class + by_domain / 2 + by_image).requires_grad_(), routing, labels, domains)
+
+
+def messi_loss(batch: Batch) -> Tensor:
+    return ssi_loss(
+        batch.features,
+        batch.routing,
+        batch.labels,
+        batch.domains,
+        sharpness=SHARPNESS,
+        epsilon=EPSILON,
+        iterations=ROUNDS,
+    )
+
+
+def pot_loss(batch: Batch) -> Tensor:
+    cells: dict[tuple[int, int], list[int]] = {}
+    for index, cell in enumerate(zip(batch.labels.tolist(), batch.domains.tolist(), strict=True)):
+        cells.setdefault(cell, []).append(index)
+    costs, weights = [], []
+    for first, second in itertools.combinations(sorted(cells), 2):
+        if first[0] == second[0]:
+            x, y = cells[first], cells[second]
+            gates = [torch.sigmoid(SHARPNESS * batch.routing[cell].mean(0)) for cell in (x, y)]
+            weights.append(gates[0] * gates[1])
+            costs += [ot.dist(features[x], features[y]) for features in batch.features]
+    epsilon = EPSILON * torch.cat([cost.detach().flatten() for cost in costs]).mean().item()
+    with warnings.catch_warnings(action="ignore"):  # POT warns where it does not stop early
+        values = [
+            ot.solve(cost, reg=epsilon, reg_type="KL", max_iter=ROUNDS, tol=0, grad="envelope").value for cost in costs
+        ]
+    return (torch.cat(weights) * torch.stack(values)).mean()
+
+
+def value_and_gradient(loss: Callable[[Batch], Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
+    value = loss(batch)
+    (gradient,) = torch.autograd.grad(value, batch.features)
+    return value.detach(), gradient
+
+
+def assert_equal_results(batch: Batch) -> None:
+    value, gradient = value_and_gradient(messi_loss, batch)
+    expected, wanted = value_and_gradient(pot_loss, batch)
+    assert abs(value - expected) <= 1e-5 * abs(expected), (value, expected)
+    assert (gradient - wanted).norm() <= 1e-4 * wanted.norm()
+
+
+def milliseconds(loss: Callable[[Batch], Tensor], batch: Batch) -> float:
+    start = time.perf_counter()
+    value_and_gradient(loss, batch)
+    return 1000 * (time.perf_counter() - start)
+
+
+def measure(batch: Batch) -> tuple[float, float]:
+    """Return the median times of both sides, which take turns."""
+    for loss in (messi_loss, pot_loss) * WARM_UP:
+        milliseconds(loss, batch)
+    turns = [(milliseconds(messi_loss, batch), milliseconds(pot_loss, batch)) for _ in range(REPEATS)]
+    ours, theirs = zip(*turns, strict=True)
+    return statistics.median(ours), statistics.median(theirs)
+
+
+def cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def table(ours: float, theirs: float) -> str:
+    return f"""\
+| SSI-OT, forward + backward | median of {REPEATS}, ms | |
+|---|---:|---:|
+| loop over POT {ot.__version__}, `ot.solve(grad="envelope")` | {theirs:.1f} | 1 x |
+| messi, all slots at once | {ours:.1f} | {theirs / ours:.1f} x |
+
+{DOMAINS} domains x {PER_DOMAIN}, {CLASSES} classes, {EXPERTS} experts, width {WIDTH}, {ROUNDS} rounds, \
+epsilon {EPSILON} of the mean cost, float32; equal values (1e-5) and gradients (1e-4).
+{cpu_model()}, {THREADS} threads, torch {torch.__version__}, Python {platform.python_version()}.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time SSI-OT on the CPU against a loop over POT.")
+    parser.add_argument("--save", action="store_true", help="keep the table under benchmarks/results")
+    save = parser.parse_args().save
+    torch.set_num_threads(THREADS)
+    batch = make_batch()
+    assert_equal_results(batch)
+    ours, theirs = measure(batch)
+    result = table(ours, theirs)
+    print(result)
+    if save:
+        today = datetime.datetime.now(datetime.UTC).date()
+        path = Path(__file__).parent / "results" / f"ssi_cpu_{today}.md"
+        path.parent.mkdir(exist_ok=True)
+        command = "python benchmarks/bench_ssi_cpu.py --save"
+        path.write_text(f"# SSI-OT on the CPU, {today}\n\n    {command}\n\n{result}")
+    assert theirs >= REQUIRED_RATIO * ours, f"held to {REQUIRED_RATIO} x"
+
+
+if __name__ == "__main__":
+    main()

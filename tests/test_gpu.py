@@ -1,0 +1,76 @@
+"""What must hold on a GPU; run by hand where there is one, since CI has none."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from messi.algorithms.messi import Messi
+from messi.core.records import EvaluationRecord, TrainRecord
+from messi.core.rundir import RunDir
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.run import run
+from messi.evaluation.model import load
+from messi.losses.ssi import Discrepancy, ssi_loss
+from messi.models.encoder import EncoderConfig
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize("discrepancy", ["ot", "mmd"])
+def test_the_loss_and_its_gradient_are_those_of_the_cpu(discrepancy: Discrepancy) -> None:
+    torch.manual_seed(0)
+    features, routing = torch.randn(6, 96, 384), torch.randn(96, 6).softmax(-1)
+    labels, domains = torch.randint(7, (96,)), torch.arange(3).repeat_interleave(32)
+    results = []
+    for device in ("cpu", "cuda"):
+        leaf = features.clone().to(device).requires_grad_()
+        loss = ssi_loss(leaf, routing.to(device), labels.to(device), domains.to(device), discrepancy=discrepancy)
+        loss.backward()
+        assert leaf.grad is not None
+        results.append((loss.cpu().detach(), leaf.grad.cpu()))
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-5, atol=0)
+    assert (results[0][1] - results[1][1]).norm() < 1e-4 * results[0][1].norm()
+
+
+def config(steps: int) -> RunConfig:
+    data = RotatedColoredMnist(environments=10, num_sources=5)
+    settings = TrainingConfig(steps=steps, evaluate_every=steps, log_every=1, learning_rate=1e-3)
+    encoder = EncoderConfig(backbone="small_cnn")
+    return RunConfig(
+        data=data, target=(data.test_domain,), algorithm=Messi.Config(), encoder=encoder, training=settings
+    )
+
+
+def terms(path: Path) -> list[dict[str, float]]:
+    return [record.terms for record in RunDir(path).read_records() if isinstance(record, TrainRecord)]
+
+
+@pytest.mark.parametrize("backbone", ["small_cnn", "test_vit", "deit_tiny_patch16_224"])
+def test_the_same_seed_gives_the_same_bits(tmp_path: Path, backbone: str) -> None:
+    encoder = EncoderConfig(backbone=backbone, pretrained=False)
+    same = dataclasses.replace(config(20), encoder=encoder)
+    paths = [run(same, out=tmp_path / name, device="cuda").path for name in ("a", "b")]
+    assert terms(paths[0]) == terms(paths[1])
+
+
+def test_training_in_bfloat16_follows_training_on_the_cpu(tmp_path: Path) -> None:
+    """bfloat16 keeps 8 bits of a product, so the first losses agree to about two digits."""
+    cpu, gpu = (terms(run(config(5), out=tmp_path / device, device=device).path) for device in ("cpu", "cuda"))
+    for one, other in zip(cpu, gpu, strict=True):
+        assert other["cls"] == pytest.approx(one["cls"], rel=0.02)
+        assert other["ssi"] == pytest.approx(one["ssi"], rel=0.1)
+
+
+def test_a_model_trained_on_the_gpu_predicts_the_same_on_the_cpu(tmp_path: Path) -> None:
+    result = run(config(40), out=tmp_path / "run", device="cuda")
+    examples = config(1).data.load()
+    wanted = next(
+        r for r in RunDir(result.path).read_records() if isinstance(r, EvaluationRecord) and r.role == "target"
+    )
+    target = torch.stack(list(examples.inputs))[examples.domains == examples.domain_names.index(wanted.domain)]
+    labels = examples.labels[examples.domains == examples.domain_names.index(wanted.domain)]
+    answers = load(result.path).predict(target).probabilities.argmax(-1)
+    assert (answers == labels).double().mean() == pytest.approx(wanted.accuracy, abs=0.01)
