@@ -27,7 +27,7 @@ class Messi(LossAlgorithm):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(AlgorithmConfig):
-        """The paper's values, and its open points as the design reads them."""
+        """The paper's values; docs/method.md says how its open points are read."""
 
         num_experts: Annotated[int, Bounds(minimum=1)] = 6
         """Number of experts M."""

@@ -52,8 +52,8 @@ def parse(arguments: list[str]) -> tuple[RunConfig, Path | None, str | None]:
     ) -> tuple[RunConfig, Path | None, str | None]:
         """Train on all domains but the target, select by source validation, test on the target once.
 
-        The same command again goes on where a stopped run was. Options below that of the algorithm and of the
-        data depend on --algorithm and --data: add --help after choosing them.
+        The same command again goes on where a stopped run was. The data and algorithm options are those of the
+        chosen --data and --algorithm: add --help after these to see theirs.
 
         Args:
             data: A folder domain/class/image, or a data set by name ('messi list datasets').

@@ -70,6 +70,13 @@ class RunDir:
         """Return everything measured so far."""
         return read_records(self.records)
 
+    def is_finished(self, config: dict[str, Any], version: str) -> bool:
+        """Tell whether this very run was done before."""
+        if self.state() != "done":
+            return False
+        described = self.read_description()
+        return bool(described["config"] == config and described["version"] == version)
+
     def begin(self, description: dict[str, Any]) -> None:
         """Make the folder and describe the run, or check that the folder is of this very run."""
         if self.state() == "new":

@@ -25,6 +25,8 @@ def evaluate_run(path: Path, *, data: DataConfig | None = None, device: str | No
     if data is None:
         RunDir(path).read_result()
         examples = config.data.load()
+        if examples.fingerprint != model.description["data"]:
+            raise MessiError(f"The data of {path} has changed since; name it with --data to measure on all of it.")
         return _measure(model, examples, split_of(config, examples))
     examples = data.load()
     domains = range(len(examples.domain_names))

@@ -61,17 +61,18 @@ def run(
     """
     config = config.resolved()
     folder = RunDir(Path(out) if out else Path("runs") / config.folder_name())
+    if folder.is_finished(config.to_dict(), version()):
+        return read_result(folder, fresh=False)
     examples = config.data.load()
     with folder.locked(), deterministic(enabled=config.training.deterministic):
         training = prepare(config, examples, folder, pick_device(device), observers)
-        folder.begin(_description(config, examples))
-        if folder.state() != "done":
-            try:
-                train(training)
-                _finish(training, config)
-            finally:
-                training.ledger.close()
-    return read_result(folder, fresh=bool(training.ledger.evaluations))
+        folder.begin(training.description)
+        try:
+            train(training)
+            _finish(training, config)
+        finally:
+            training.ledger.close()
+    return read_result(folder, fresh=True)
 
 
 def prepare(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from messi.algorithms._base import Algorithm, AlgorithmConfig, build
@@ -13,10 +14,12 @@ from messi.core.batch import InputSpec, Task
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
-from messi.data.pictures import read_picture
+from messi.data.pictures import read_picture, to_tensor
 from messi.data.preprocess import prepare
 from messi.evaluation.predict import evaluating, predict
 from messi.models.encoder import EncoderConfig
+
+Input = str | Path | Image.Image | Tensor
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class Model:
     description: dict[str, Any]
     """The whole config of the run, the step, the source and target domains, the version."""
 
-    def predict(self, images: Sequence[str | Path | Tensor] | Tensor, *, batch_size: int = 64) -> Answers:
-        """Predict image files, uint8 images [channels, height, width] or features [F]."""
+    def predict(self, images: Sequence[Input] | Tensor, *, batch_size: int = 64) -> Answers:
+        """Predict image files, PIL images, uint8 tensors [channels, height, width] or features [F]."""
         if len(images) == 0:
             raise MessiError("There is nothing to predict; give at least one image.")
         device = next(self.algorithm.parameters()).device
@@ -61,9 +64,11 @@ class Model:
             experts=torch.cat(experts) if experts else None,
         )
 
-    def _raw(self, image: str | Path | Tensor) -> Tensor:
+    def _raw(self, image: Input) -> Tensor:
         if isinstance(image, str | Path):
             return read_picture(Path(image), channels=self.spec.shape[0])
+        if isinstance(image, Image.Image):
+            return to_tensor(image, channels=self.spec.shape[0])
         wanted = self.spec.shape if len(self.spec.shape) == 1 else self.spec.shape[:1]
         if image.dim() != len(self.spec.shape) or image.shape[: len(wanted)] != wanted:
             raise MessiError(f"An input must look like {self.spec.shape}, but has the shape {tuple(image.shape)}.")

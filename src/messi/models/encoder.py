@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class EncoderConfig(Config):
         model = self._timm_model(input_shape)
         if self.weights:
             _load_weights(model, Path(self.weights))
-        return Encoder(model, model.num_features)
+        return Encoder(model, model.head_hidden_size)  # what comes out; num_features is the width before pooling
 
     def without_weights(self) -> "EncoderConfig":
         """Return the same architecture without pretrained weights, to load a trained model into."""
@@ -123,8 +124,8 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
-        raise MessiError(f"{path} is neither a safetensors file nor a plain state dict: {error}") from error
+    except (SafetensorError, pickle.UnpicklingError, OSError, RuntimeError, ValueError, EOFError) as error:
+        raise MessiError(f"{path} is neither a safetensors file nor a plain state dict of tensors.") from error
     for key in ("state_dict", "model"):
         state = state.get(key, state) if isinstance(state, dict) else {}
     return {key: value for key, value in state.items() if isinstance(value, Tensor)}

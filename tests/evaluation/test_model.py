@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from messi.core.errors import MessiError
+from messi.core.rundir import RunDir
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.pictures import to_picture
+from messi.diagnostics.routing import mean_routing_by_class
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.run import run
+from messi.evaluation.model import Model, load
+from messi.models.encoder import EncoderConfig
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    config = RunConfig(
+        data=RotatedColoredMnist(environments=10, num_sources=2),
+        encoder=EncoderConfig(backbone="tiny_cnn"),
+        training=TrainingConfig(steps=2, evaluate_every=2, batch_per_domain=4),
+    )
+    return load(run(config, out=tmp_path_factory.mktemp("model") / "run", device="cpu").path)
+
+
+def test_a_file_a_picture_and_a_tensor_of_one_image_get_the_same_answer(model: Model, tmp_path: Path) -> None:
+    pixels = torch.randint(256, (2, 28, 28), dtype=torch.uint8)
+    picture = to_picture(pixels)
+    picture.save(tmp_path / "image.png")
+    answers = model.predict([tmp_path / "image.png", str(tmp_path / "image.png"), picture, pixels])
+    assert answers.experts is not None
+    for answer in (answers.probabilities, answers.experts):
+        torch.testing.assert_close(answer, answer[:1].expand(4, -1))
+        torch.testing.assert_close(answer.sum(-1), torch.ones(4))
+    assert set(answers.labels) <= {"digits 5-9", "digits 0-4"}
+
+
+def test_batches_of_any_size_and_images_of_any_size_give_the_same_answers(model: Model) -> None:
+    images = [torch.randint(256, (2, 20 + 3 * i, 30), dtype=torch.uint8) for i in range(7)]
+    one, many = model.predict(images, batch_size=1), model.predict(images, batch_size=64)
+    torch.testing.assert_close(one.probabilities, many.probabilities, rtol=1e-5, atol=1e-6)
+
+
+def test_inputs_that_do_not_fit_are_named(model: Model) -> None:
+    with pytest.raises(MessiError, match=r"must look like \(2, 28, 28\), but has the shape \(3, 28, 28\)"):
+        model.predict([torch.zeros(3, 28, 28, dtype=torch.uint8)])
+    with pytest.raises(MessiError, match="must be uint8"):
+        model.predict([torch.zeros(2, 28, 28)])
+    with pytest.raises(MessiError, match="nothing to predict"):
+        model.predict([])
+    with pytest.raises(MessiError, match=r"missing.png cannot be read: No such file"):
+        model.predict(["missing.png"])
+
+
+def test_a_checkpoint_is_not_taken_for_a_model(model: Model, tmp_path: Path) -> None:
+    config = RunConfig.from_dict(model.description["config"])
+    result = run(config, out=tmp_path / "run", device="cpu")
+    with pytest.raises(MessiError, match="is no model file"):
+        load(RunDir(result.path).last)
+    with pytest.raises(MessiError, match="There is no file"):
+        load(tmp_path)
+    Image.new("RGB", (4, 4)).save(tmp_path / "x.png")
+    with pytest.raises(MessiError, match="damaged or cut short"):
+        load(tmp_path / "x.png")
+
+
+def test_mean_routing_by_class_is_the_mean_over_the_examples_of_the_class() -> None:
+    routing = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+    means, counts = mean_routing_by_class(routing, torch.tensor([2, 2, 0]), num_classes=3)
+    assert means.tolist() == [[0.0, 1.0], [0.0, 0.0], [0.75, 0.25]]
+    assert counts.tolist() == [1, 0, 2]

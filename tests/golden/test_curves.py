@@ -1,0 +1,39 @@
+"""The first 20 losses of every method, as numbers in a file: a change of one needs a line in the changelog.
+
+To write them anew: MESSI_WRITE_GOLDEN=1 pytest tests/golden
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from messi.algorithms._base import ALGORITHMS
+from messi.core.records import TrainRecord
+from messi.core.rundir import RunDir
+from messi.data.datasets.two_subsets import TwoSubsets
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.run import run
+from messi.models.encoder import EncoderConfig
+
+
+@pytest.mark.parametrize("name", ALGORITHMS.names())
+def test_the_first_losses_are_those_in_the_file(name: str, tmp_path: Path) -> None:
+    config = RunConfig(
+        data=TwoSubsets(per_domain=50),
+        target=("b2",),
+        algorithm=ALGORITHMS.config(name)(),
+        encoder=EncoderConfig(backbone="mlp"),
+        training=TrainingConfig(steps=20, evaluate_every=20, log_every=1, batch_per_domain=16),
+    )
+    records = RunDir(run(config, out=tmp_path / "run", device="cpu").path).read_records()
+    curve = [record.terms for record in records if isinstance(record, TrainRecord)]
+    file = Path(__file__).with_name(f"{name}.json")
+    if os.environ.get("MESSI_WRITE_GOLDEN"):
+        file.write_text("[\n" + ",\n".join(json.dumps(terms) for terms in curve) + "\n]\n")
+    golden = json.loads(file.read_text())
+    assert len(curve) == len(golden) == 20
+    for step, (now, before) in enumerate(zip(curve, golden, strict=True), start=1):
+        # Sums in another order on another processor; after 20 steps of Adam this is what is left of float32.
+        assert now == pytest.approx(before, rel=1e-3, abs=1e-6), f"step {step}"

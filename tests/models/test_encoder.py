@@ -1,0 +1,86 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+from messi.core.errors import MessiError
+from messi.models.encoder import EncoderConfig
+
+
+@pytest.mark.parametrize(
+    ("backbone", "shape", "width"),
+    [
+        ("small_cnn", (2, 28, 28), 128),
+        ("tiny_cnn", (3, 28, 28), 64),
+        ("mlp", (7,), 32),
+        ("identity", (7,), 7),
+        ("test_vit", (2, 160, 160), 64),
+        ("test_resnet", (3, 160, 160), 96),
+        ("mobilenetv3_small_050", (3, 224, 224), 1024),
+    ],
+)
+def test_every_kind_of_encoder_gives_one_vector_of_its_width(backbone: str, shape: tuple[int, ...], width: int) -> None:
+    encoder = EncoderConfig(backbone=backbone, pretrained=False).build(shape).eval()
+    assert encoder.width == width
+    assert encoder(torch.randn(2, *shape)).shape == (2, width)
+
+
+def test_the_small_cnn_is_domainbeds() -> None:
+    """conv 3x3, ReLU, GroupNorm(8) four times with 64, 128, 128, 128 channels, the second with stride 2."""
+    encoder = EncoderConfig(backbone="small_cnn").build((2, 28, 28))
+    convolutions = [layer for layer in encoder.modules() if isinstance(layer, nn.Conv2d)]
+    assert [(c.out_channels, c.stride[0], c.padding[0]) for c in convolutions] == [
+        (64, 1, 1),
+        (128, 2, 1),
+        (128, 1, 1),
+        (128, 1, 1),
+    ]
+    assert sum(p.numel() for p in encoder.parameters()) == 371_136
+
+
+def test_a_vision_transformer_gives_its_class_token() -> None:
+    encoder = EncoderConfig(backbone="test_vit", pretrained=False).build((3, 160, 160)).eval()
+    images = torch.randn(2, 3, 160, 160)
+    torch.testing.assert_close(encoder(images), encoder.network.forward_features(images)[:, 0])  # type: ignore[operator]
+
+
+def test_images_are_prepared_for_the_backbones_size_and_features_not_at_all() -> None:
+    spec = EncoderConfig(backbone="deit_tiny_patch16_224").input_spec((3, 500, 400))
+    assert (spec.shape, spec.mean, spec.std) == ((3, 224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    assert EncoderConfig(backbone="small_cnn").input_spec((2, 28, 28)).mean == (0, 0)
+    assert EncoderConfig(backbone="mlp").input_spec((9,)).shape == (9,)
+
+
+@pytest.mark.parametrize("wrap", [lambda state: state, lambda state: {"model": state}, lambda s: {"state_dict": s}])
+def test_a_plain_state_dict_gives_its_weights_to_the_encoder(tmp_path: Path, wrap: Any) -> None:
+    donor = timm.create_model("test_vit", num_classes=10)
+    torch.save(wrap(donor.state_dict()), tmp_path / "weights.pt")
+    encoder = EncoderConfig(backbone="test_vit", weights=str(tmp_path / "weights.pt")).build((3, 160, 160))
+    for name, tensor in encoder.network.state_dict().items():
+        assert torch.equal(tensor, donor.state_dict()[name])
+
+
+class Runs:
+    """An object whose unpickling would run code."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (print, ("executed",))
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"a": Runs()}, tmp_path / "weights.pt")
+    with pytest.raises(MessiError, match="neither a safetensors file nor a plain state dict"):
+        EncoderConfig(backbone="test_vit", weights=str(tmp_path / "weights.pt")).build((3, 160, 160))
+    assert "executed" not in capsys.readouterr().out
+
+
+def test_without_network_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_arguments: Any, **_options: Any) -> None:
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(MessiError, match=r"could not be had .*no route to host.*--weights.*--no-pretrained"):
+        EncoderConfig(backbone="test_vit").build((3, 160, 160))
