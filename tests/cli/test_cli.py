@@ -43,6 +43,7 @@ def test_training_on_a_folder_leaves_records_model_result_report_and_tensorboard
     names = {file.name for file in (trained / "run").iterdir()}
     assert {"run.json", "records.jsonl", "last.safetensors", "model.safetensors", "result.json", "report.html"} <= names
     assert list((trained / "run" / "tensorboard").iterdir())
+    assert len(list((trained / "run" / "examples").iterdir())) == 3 * 4
     assert json.loads((trained / "run" / "result.json").read_text())["target"].keys() == {"dark room"}
 
 
@@ -123,7 +124,7 @@ def bad_inputs(tmp_path: Path, root: Path) -> dict[str, tuple[tuple[str | Path, 
 @pytest.mark.parametrize("what", bad_inputs(Path(), Path()))
 def test_bad_input_gets_one_sentence_and_leaves_nothing(what: str, make_folder: MakeFolder, tmp_path: Path) -> None:
     arguments, sentence = bad_inputs(tmp_path, make_folder(images=2))[what]
-    done = messi("train", "--out", tmp_path / "run", *arguments, cwd=tmp_path)
+    done = messi("train", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

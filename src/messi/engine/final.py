@@ -10,6 +10,9 @@ from messi.evaluation.measure import predict_role
 from messi.evaluation.predict import Predictions
 
 EXAMPLES_PER_DOMAIN = 4
+# A report of hundreds of domains would be too large to open, and nobody looks at all of their pictures.
+DOMAINS_WITH_EXAMPLES = 12
+THUMBNAIL = (128, 128)
 
 
 def evaluate_selected(training: Training, step: int) -> None:
@@ -22,9 +25,10 @@ def evaluate_selected(training: Training, step: int) -> None:
         "target": measure(training, "target", step),
     }
     for role, by_domain in predictions.items():
-        for domain, predicted in by_domain.items():
+        for number, (domain, predicted) in enumerate(by_domain.items()):
             _record_routing(training, role, domain, predicted)
-            _record_examples(training, role, domain, predicted)
+            if number < DOMAINS_WITH_EXAMPLES:
+                _record_examples(training, role, domain, predicted)
 
 
 def _record_routing(training: Training, role: Role, domain: int, predicted: Predictions) -> None:
@@ -59,7 +63,9 @@ def _record_examples(training: Training, role: Role, domain: int, predicted: Pre
         file = folder / f"{role}-{domain}-{number}.png"
         with writing(file):
             folder.mkdir(exist_ok=True)
-            to_picture(vault.inputs(indices[place : place + 1])[0]).save(file)
+            picture = to_picture(vault.inputs(indices[place : place + 1])[0])
+            picture.thumbnail(THUMBNAIL)
+            picture.save(file)
         experts = () if predicted.routing is None else tuple(predicted.routing[place].tolist())
         training.ledger.write(
             ExampleRecord(

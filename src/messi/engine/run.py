@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,14 +65,12 @@ def run(
     if folder.is_finished(config.to_dict(), version()):
         return read_result(folder, fresh=False)
     examples = config.data.load()
-    with folder.locked(), deterministic(enabled=config.training.deterministic):
+    with deterministic(enabled=config.training.deterministic):
         training = prepare(config, examples, folder, pick_device(device), observers)
-        folder.begin(training.description)
-        try:
+        with folder.locked(), closing(training.ledger):
+            folder.begin(training.description)
             train(training)
             _finish(training, config)
-        finally:
-            training.ledger.close()
     return read_result(folder, fresh=True)
 
 
