@@ -18,6 +18,8 @@ class Example(Config):
     share: Annotated[float, Bounds(above=0, maximum=1)] | None = None
     kind: Literal["a", "b"] = "a"
     other: Literal["a", "b"] | None = None
+    number: int = 0
+    names: tuple[str, ...] = ()
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,10 @@ class Example(Config):
         ("share", 0, "share must be above 0 and at most 1, but is 0."),
         ("kind", "c", "kind must be one of 'a', 'b', but is 'c'."),
         ("other", "c", "other must be one of 'a', 'b', but is 'c'."),
+        ("weight", "1", "weight must be a number, but is '1'."),
+        ("weight", True, "weight must be a number, but is True."),
+        ("number", 1.5, "number must be a whole number, but is 1.5."),
+        ("names", "abc", "names must be a tuple such as ('a', 'b'), but is 'abc'."),
     ],
 )
 def test_a_value_out_of_bounds_is_named(setting: str, value: object, sentence: str) -> None:

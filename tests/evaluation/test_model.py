@@ -54,6 +54,13 @@ def test_inputs_that_do_not_fit_are_named(model: Model) -> None:
         model.predict(["missing.png"])
 
 
+def test_a_model_of_features_takes_no_pictures(tmp_path: Path, quick_config: RunConfig) -> None:
+    of_features = load(run(quick_config, out=tmp_path / "run", device="cpu").path)
+    with pytest.raises(MessiError, match="takes 3 features and no pictures"):
+        of_features.predict([Image.new("RGB", (4, 4))])
+    assert of_features.predict(torch.zeros(2, 3)).probabilities.shape == (2, 2)
+
+
 def test_a_checkpoint_is_not_taken_for_a_model(model: Model, tmp_path: Path) -> None:
     config = RunConfig.from_dict(model.description["config"])
     result = run(config, out=tmp_path / "run", device="cpu")

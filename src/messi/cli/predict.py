@@ -9,9 +9,9 @@ from torch import Tensor
 
 from messi.cli.output import Format, Row, print_rows
 from messi.core.errors import MessiError
-from messi.data.pictures import SUFFIXES, read_picture
+from messi.data.pictures import SUFFIXES
 from messi.engine.run import pick_device
-from messi.evaluation.model import Answers, load
+from messi.evaluation.model import Answers, Model, load
 
 
 def main(arguments: list[str]) -> int:
@@ -40,7 +40,7 @@ def predict(
     """
     model = load(run, device=pick_device(device))
     files = find_images(paths)
-    read, bad = read_all(files, channels=model.spec.shape[0])
+    read, bad = read_all(model, files)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     for error in bad:
         errors.print(f"messi: {error}", style="red", markup=False)
@@ -65,12 +65,12 @@ def find_images(paths: tuple[Path, ...]) -> list[Path]:
     return files
 
 
-def read_all(files: list[Path], *, channels: int) -> tuple[dict[Path, Tensor], list[MessiError]]:
+def read_all(model: Model, files: list[Path]) -> tuple[dict[Path, Tensor], list[MessiError]]:
     """Return the pictures that can be read, and the errors of those that cannot."""
     read, bad = {}, []
     for file in files:
         try:
-            read[file] = read_picture(file, channels=channels)
+            read[file] = model.read(file)
         except MessiError as error:
             bad.append(error)
     return read, bad

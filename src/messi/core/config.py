@@ -96,16 +96,34 @@ def _revive(annotation: Any, value: Any) -> Any:
 
 
 def _check(name: str, value: Any, annotation: Any) -> None:
+    """Raise unless a value has the type, is among the choices and lies in the bounds of its annotation."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         annotation, *extras = typing.get_args(annotation)
-        for bounds in (extra for extra in extras if isinstance(extra, Bounds)):
-            if value is not None and value not in bounds:
-                raise MessiError(f"{name} must be {bounds}, but is {value!r}.")
         _check(name, value, annotation)
-    elif origin is typing.Literal and value not in typing.get_args(annotation):
-        allowed = ", ".join(repr(choice) for choice in typing.get_args(annotation))
-        raise MessiError(f"{name} must be one of {allowed}, but is {value!r}.")
-    elif origin in (typing.Union, types.UnionType) and value is not None:
-        for choice in typing.get_args(annotation):
+        outside = [extra for extra in extras if isinstance(extra, Bounds) and value not in extra]
+        if outside:
+            raise MessiError(f"{name} must be {outside[0]}, but is {value!r}.")
+    elif origin in (typing.Union, types.UnionType):
+        for choice in typing.get_args(annotation) if value is not None else ():
             _check(name, value, choice)
+    elif origin is typing.Literal:
+        if value not in typing.get_args(annotation):
+            allowed = ", ".join(repr(choice) for choice in typing.get_args(annotation))
+            raise MessiError(f"{name} must be one of {allowed}, but is {value!r}.")
+    elif (wanted := _TYPES.get(origin or annotation)) and not _is_a(value, wanted):
+        raise MessiError(f"{name} must be {wanted[0]}, but is {value!r}.")
+
+
+_TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
+    bool: ("True or False", (bool,)),
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+    str: ("a text", (str,)),
+    tuple: ("a tuple such as ('a', 'b')", (tuple,)),
+}
+
+
+def _is_a(value: Any, wanted: tuple[str, tuple[type, ...]]) -> bool:
+    _, kinds = wanted
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))

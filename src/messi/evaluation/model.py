@@ -64,11 +64,23 @@ class Model:
             experts=torch.cat(experts) if experts else None,
         )
 
+    def read(self, path: str | Path) -> Tensor:
+        """Read an image file as this model wants it."""
+        return read_picture(Path(path), channels=self._channels)
+
+    @property
+    def _channels(self) -> int:
+        if len(self.spec.shape) == 1:
+            raise MessiError(
+                f"This model takes {self.spec.shape[0]} features and no pictures; call predict with tensors."
+            )
+        return self.spec.shape[0]
+
     def _raw(self, image: Input) -> Tensor:
         if isinstance(image, str | Path):
-            return read_picture(Path(image), channels=self.spec.shape[0])
+            return self.read(image)
         if isinstance(image, Image.Image):
-            return to_tensor(image, channels=self.spec.shape[0])
+            return to_tensor(image, channels=self._channels)
         wanted = self.spec.shape if len(self.spec.shape) == 1 else self.spec.shape[:1]
         if image.dim() != len(self.spec.shape) or image.shape[: len(wanted)] != wanted:
             raise MessiError(f"An input must look like {self.spec.shape}, but has the shape {tuple(image.shape)}.")
