@@ -1,6 +1,7 @@
 """What every method offers. A method returns named loss terms; the engine steps."""
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -23,6 +24,9 @@ class AlgorithmConfig(Config):
 
 class Stepper(Protocol):
     """What the engine lets a method do to its parameters."""
+
+    def precision(self) -> AbstractContextManager[None]:
+        """Return the context in which a loss is computed, and only that."""
 
     def descend(self, terms: LossTerms) -> None:
         """Take one optimizer step down the gradient of the sum of the terms."""
@@ -49,7 +53,8 @@ class LossAlgorithm(Algorithm):
 
     def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
         """Descend the loss once."""
-        terms = self.loss(batch)
+        with stepper.precision():
+            terms = self.loss(batch)
         stepper.descend(terms)
         return terms
 

@@ -28,13 +28,14 @@ def deterministic(*, enabled: bool = True) -> Iterator[None]:
     cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
     before = (cudnn.deterministic, cudnn.benchmark, cuda.cudnn_sdp_enabled())
     mode = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
-    stream = torch.get_rng_state()
     if enabled:
         torch.use_deterministic_algorithms(mode=True)
         cudnn.deterministic, cudnn.benchmark = True, False
         cuda.enable_cudnn_sdp(enabled=False)  # its backward is not deterministic; flash attention's is
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     try:
-        yield
+        with torch.random.fork_rng(devices):
+            yield
     except RuntimeError as error:
         if "does not have a deterministic implementation" in str(error):
             raise MessiError(
@@ -45,4 +46,3 @@ def deterministic(*, enabled: bool = True) -> Iterator[None]:
         torch.use_deterministic_algorithms(mode=mode[0], warn_only=mode[1])
         cudnn.deterministic, cudnn.benchmark = before[:2]
         cuda.enable_cudnn_sdp(enabled=before[2])
-        torch.set_rng_state(stream)

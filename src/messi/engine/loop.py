@@ -19,7 +19,7 @@ from messi.engine.ledger import Ledger
 from messi.engine.stepper import AdamStepper
 from messi.evaluation.measure import evaluation_records, predict_role
 from messi.evaluation.model import save_model
-from messi.evaluation.predict import Predictions, autocast
+from messi.evaluation.predict import Predictions
 from messi.evaluation.selection import select
 
 
@@ -50,8 +50,7 @@ def train(training: Training) -> None:
         for step in range(done + 1, config.steps + 1):
             last = step == config.steps
             torch.manual_seed(derive_seed("step", training.seed, step))
-            with autocast(loader.device):
-                terms = training.algorithm.update(loader.batch(step), training.stepper)
+            terms = training.algorithm.update(loader.batch(step), training.stepper)
             ledger.add(terms)
             if step % config.log_every == 0 or last:
                 ledger.flush(step)
