@@ -9,6 +9,7 @@ import torch
 from messi.algorithms.messi import Messi
 from messi.core.records import EvaluationRecord, TrainRecord
 from messi.core.rundir import RunDir
+from messi.data.augment import augment, draw_parameters
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
@@ -33,6 +34,17 @@ def test_the_loss_and_its_gradient_are_those_of_the_cpu(discrepancy: Discrepancy
         results.append((loss.cpu().detach(), leaf.grad.cpu()))
     torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-5, atol=0)
     assert (results[0][1] - results[1][1]).norm() < 1e-4 * results[0][1].norm()
+
+
+def test_augmented_images_are_those_of_the_cpu() -> None:
+    """Each of the six steps may round the other way once."""
+    torch.manual_seed(0)
+    coarse = torch.rand(16, 3, 6, 6) * 255
+    images = torch.nn.functional.interpolate(coarse, (150, 200), mode="bilinear").to(torch.uint8)
+    drawn = draw_parameters(torch.tensor([[150, 200]] * 16), torch.Generator().manual_seed(0))
+    cpu, gpu = (augment(images.to(device), drawn, (224, 224)).cpu() for device in ("cpu", "cuda"))
+    assert (cpu - gpu).abs().mean() < 0.5
+    assert (cpu - gpu).abs().max() <= 8
 
 
 def config(steps: int) -> RunConfig:

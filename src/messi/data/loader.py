@@ -11,7 +11,7 @@ from messi.core.errors import MessiError
 from messi.core.records import Role
 from messi.core.seeding import derive_seed, generator
 from messi.data.datasets._base import Augmentation
-from messi.data.preprocess import augment, prepare
+from messi.data.preprocess import prepare, prepare_augmented
 from messi.data.vault import Vault
 
 
@@ -41,11 +41,11 @@ class Loader:
         domains = torch.arange(len(chosen)).repeat_interleave(self.batch_per_domain)
         raw = self.vault.inputs(indices)
         if self.augmentation == "domainbed":
-            inputs = augment(raw, self.spec, seed=derive_seed("augment", self.seed, step))
+            inputs = prepare_augmented(raw, self.spec, self.device, seed=derive_seed(self.seed, step))
         else:
-            inputs = prepare(raw, self.spec)
+            inputs = prepare(raw, self.spec, self.device)
         return Batch(
-            inputs=inputs.to(self.device),
+            inputs=inputs,
             labels=self.vault.labels(indices).to(self.device),
             domains=domains.to(self.device),
         )
@@ -53,5 +53,5 @@ class Loader:
     def evaluation(self, role: Role, domain: int, *, size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield inputs and labels of a domain in a role, in order and without augmentation."""
         for indices in self.vault.indices(role, domain).split(size):
-            inputs = prepare(self.vault.inputs(indices), self.spec)
-            yield inputs.to(self.device), self.vault.labels(indices).to(self.device)
+            inputs = prepare(self.vault.inputs(indices), self.spec, self.device)
+            yield inputs, self.vault.labels(indices).to(self.device)

@@ -53,7 +53,7 @@ class Model:
         with evaluating(self.algorithm):
             for start in range(0, len(images), batch_size):
                 raw = [self._raw(image) for image in images[start : start + batch_size]]
-                output = predict(self.algorithm, prepare(raw, self.spec).to(device))
+                output = predict(self.algorithm, prepare(raw, self.spec, device))
                 logits.append(output.logits)
                 routing.append(output.routing)
         probabilities = torch.cat(logits).softmax(-1)
