@@ -3,7 +3,7 @@
 Claim: none of the paper's; it shows the whole way from data to report on real digits. The balance weight is 0.1
 instead of the paper's 0.02, with which the router can send every input to one expert on data as small as this.
 Command: messi demo
-Cost: about 2 minutes on 2 CPU cores.
+Cost: about a minute on 2 CPU cores.
 """
 
 from messi.algorithms._base import AlgorithmConfig
