@@ -57,7 +57,9 @@ def test_crop_resize_and_flip_are_torchvisions(size: tuple[int, int], crop_and_r
         (ours.hue, functional.adjust_hue, -0.3, 0.3),
     ],
 )
-def test_every_change_of_colour_is_torchvisions(change, theirs, low: float, high: float) -> None:  # type: ignore[no-untyped-def]
+def test_every_change_of_colour_is_torchvisions(
+    change: Callable[[Tensor, Tensor], Tensor], theirs: Callable[[Tensor, float], Tensor], low: float, high: float
+) -> None:
     for seed in range(3):
         image = pictures(seed)[seed + 1]
         factors = torch.linspace(low, high, 5)

@@ -38,7 +38,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise MessiError(f"There is no file {path}; give the folder of a run or a model file.") from error
     except (SafetensorError, OSError) as error:
         raise MessiError(
-            f"{path} is damaged or cut short ({error}); delete it and run the training command again."
+            f"{path} is damaged or cut short, or no file of messi ({error}). "
+            "If it is a run's last.safetensors, that run starts anew once the file is removed."
         ) from error
     if _KEY not in metadata:
         raise MessiError(f"{path} was not written by messi; give the folder of a run or a model file of it.")
