@@ -56,7 +56,8 @@ def test_it_learns_a_separable_problem(name: str) -> None:
 
 @NAMES
 def test_its_terms_are_finite_scalars_that_still_are_tensors(name: str) -> None:
-    terms = make(name).update(separable(0), AdamStepper(make(name), learning_rate=1e-3, weight_decay=0))
+    algorithm = make(name)
+    terms = algorithm.update(separable(0), AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0))
     assert all(term.dim() == 0 and term.isfinite() for term in terms.values())
     assert total(terms).item() == pytest.approx(sum(term.item() for term in terms.values()))
 

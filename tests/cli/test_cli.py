@@ -151,6 +151,14 @@ def test_damaged_folders_are_named(damage: str, sentence: str, make_folder: Make
     assert not (tmp_path / "run").exists()
 
 
+def test_no_second_option_contradicts_the_data(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_folder(images=1)
+    done = messi("train", "--data", root, "--path", tmp_path / "other", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--path" in done.stderr
+    assert "--path" not in messi("train", "--data", root, "--help").stdout
+
+
 def test_an_option_with_a_typo_gets_a_hint() -> None:
     done = messi("train", "--data", "two_subsets", "--ssi-wieght", "1")
     assert done.returncode == 2
@@ -185,6 +193,16 @@ def test_list_and_info_show_what_there_is(arguments: tuple[str, ...], expected: 
     done = messi(*arguments)
     assert done.returncode == 0
     assert all(word in done.stdout for word in expected)
+
+
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    command = [sys.executable, "-m", "messi", "list", "backbones"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
 
 
 def test_an_unknown_command_gets_a_hint() -> None:

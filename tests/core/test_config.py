@@ -1,4 +1,4 @@
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Literal
 
 import pytest
@@ -8,8 +8,10 @@ from messi.algorithms.erm import Erm
 from messi.algorithms.messi import Messi
 from messi.core.config import Bounds, Config
 from messi.core.errors import MessiError
+from messi.data.datasets._base import DATASETS
 from messi.data.datasets.folder import Folder
-from messi.engine.config import RunConfig
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.models.encoder import EncoderConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,23 @@ def test_values_at_the_bounds_pass() -> None:
 def test_a_run_config_survives_the_way_to_a_dict_and_back(name: str) -> None:
     config = RunConfig(data=Folder(path="x"), target=("a", "b"), algorithm=ALGORITHMS.config(name)())
     assert RunConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize("data", DATASETS.names())
+@pytest.mark.parametrize("algorithm", ALGORITHMS.names())
+def test_no_two_settings_have_the_same_option(algorithm: str, data: str) -> None:
+    """The command line gives every setting by its bare name."""
+    parts = (RunConfig, EncoderConfig, TrainingConfig, ALGORITHMS.config(algorithm), DATASETS.config(data))
+    nested = {"data", "algorithm", "encoder", "training"}
+    names = [field.name for part in parts for field in fields(part) if field.name not in nested]
+    assert sorted([*names, "data", "algorithm", "out", "device"]) == sorted(
+        {*names, "data", "algorithm", "out", "device"}
+    )
+
+
+def test_the_folder_name_fits_a_file_system_for_any_number_of_targets() -> None:
+    config = RunConfig(data=Folder(path="x"), target=tuple(f"location {i}" for i in range(48)))
+    assert config.folder_name().startswith("folder_messi_48-targets_seed0_")
 
 
 def test_the_dict_names_the_algorithm_so_equal_fields_do_not_collide() -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import torch
-from torch import nn
 from torch.nn import functional
 
 from messi.algorithms.erm import Erm
@@ -17,11 +16,11 @@ from messi.engine.run import prepare, run
 STEPS = 30
 
 
-def plain_torch(model: nn.Module, loader: Loader) -> None:
+def plain_torch(model: Erm, loader: Loader) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-6)
     for step in range(1, STEPS + 1):
         batch = loader.batch(step)
-        logits = model.classifier(model.encoder(batch.inputs))  # type: ignore[operator]
+        logits = model.classifier(model.encoder(batch.inputs))
         losses = [
             functional.cross_entropy(logits[batch.domains == d], batch.labels[batch.domains == d]) for d in range(3)
         ]
@@ -40,6 +39,7 @@ def test_training_by_the_engine_equals_training_in_plain_torch(tmp_path: Path) -
     run(config, out=tmp_path / "run", device="cpu")
     resolved = config.resolved()
     parts = prepare(resolved, resolved.data.load(), RunDir(tmp_path / "unused"), torch.device("cpu"))
+    assert isinstance(parts.algorithm, Erm)
     start = {name: tensor.clone() for name, tensor in parts.algorithm.state_dict().items()}
     plain_torch(parts.algorithm, parts.loader)
     trained, _ = read_tensors(RunDir(tmp_path / "run").last)

@@ -44,7 +44,8 @@ def test_the_small_cnn_is_domainbeds() -> None:
 def test_a_vision_transformer_gives_its_class_token() -> None:
     encoder = EncoderConfig(backbone="test_vit", pretrained=False).build((3, 160, 160)).eval()
     images = torch.randn(2, 3, 160, 160)
-    torch.testing.assert_close(encoder(images), encoder.network.forward_features(images)[:, 0])  # type: ignore[operator]
+    network: Any = encoder.network
+    torch.testing.assert_close(encoder(images), network.forward_features(images)[:, 0])
 
 
 def test_images_are_prepared_for_the_backbones_size_and_features_not_at_all() -> None:

@@ -50,12 +50,14 @@ class View:
 
 @pytest.fixture(params=[(1280, 900), (360, 740)], ids=["desktop", "phone"])
 def size(request: pytest.FixtureRequest) -> tuple[int, int]:
-    return request.param  # type: ignore[no-any-return]
+    pixels: tuple[int, int] = request.param
+    return pixels
 
 
 @pytest.fixture(params=["light", "dark"])
 def scheme(request: pytest.FixtureRequest) -> Literal["light", "dark"]:
-    return request.param  # type: ignore[no-any-return]
+    name: Literal["light", "dark"] = request.param
+    return name
 
 
 @pytest.fixture

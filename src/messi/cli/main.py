@@ -20,7 +20,7 @@ COMMANDS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a subcommand and return its exit code: 0, 2 for bad input, 130 when interrupted."""
+    """Run a subcommand and return its exit code: 0, 2 for bad input, 130 when interrupted, 141 when unread."""
     # OpenMP's threads spin while they wait for each other, by default for so long that a second busy process on two
     # cores made training ten times slower. A short spin is as fast alone. It must be said before torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
@@ -33,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
         if arguments[0] not in COMMANDS:
             raise unknown_name("command", arguments[0], COMMANDS)
         code: int = importlib.import_module(f"messi.cli.{arguments[0]}").main(arguments[1:])
+        sys.stdout.flush()
     except MessiError as error:
         errors.print(f"messi: {error}", style="red", markup=False)
         return 2
@@ -40,6 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
         reason = str(error) or "Interrupted."
         errors.print(f"messi: {reason} Run the same command again to go on.", markup=False)
         return 130
+    except BrokenPipeError:
+        # The reader, such as head, has enough. What Python still holds back must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     return code
 
 

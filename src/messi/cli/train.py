@@ -65,7 +65,7 @@ def parse(arguments: list[str]) -> tuple[RunConfig, Path | None, str | None]:
         """
         return config, out, device
 
-    flat = (tyro.conf.OmitArgPrefixes,)
+    flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
     return tyro.cli(train, prog="messi train", args=arguments, config=flat)
 
 

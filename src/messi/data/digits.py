@@ -49,8 +49,9 @@ def _downloaded() -> tuple[Tensor, Tensor]:
     try:
         parts = [MNIST(root, train=train, download=True) for train in (True, False)]
     except (RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())
         raise MessiError(
-            f"MNIST could not be downloaded ({error}). Give --digits a folder with its four idx files or an .npz."
+            f"MNIST could not be downloaded ({reason}). Give --digits a folder with its four idx files or an .npz."
         ) from error
     return torch.cat([part.data for part in parts]), torch.cat([part.targets for part in parts])
 

@@ -72,6 +72,7 @@ class RunConfig(Config):
     def folder_name(self) -> str:
         """Return a name that a person can read and that no other config has."""
         target = "+".join(self.target) or "all"
+        target = target if len(target) <= 60 else f"{len(self.target)}-targets"  # a file name has 255 characters
         return f"{self.data.name}_{self.algorithm.name}_{target}_seed{self.seed}_{self.fingerprint()}".replace("/", "-")
 
 

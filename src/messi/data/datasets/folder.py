@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
+import tyro
 
 from messi.core.errors import MessiError
 from messi.data.datasets._base import Augmentation, DataConfig
@@ -22,7 +23,7 @@ class Folder(DataConfig):
     backbone: ClassVar[str] = "deit_tiny_patch16_224"
     augmentation: ClassVar[Augmentation] = "domainbed"
 
-    path: str
+    path: tyro.conf.Fixed[str]  # on the command line --data says it, and no second option may contradict that
     """The folder that holds one folder per domain."""
 
     def load(self) -> Examples:
