@@ -12,6 +12,7 @@ from messi.data.datasets.folder import Folder
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.digits import load_digits
+from messi.data.examples import digest
 from messi.data.pictures import read_picture, to_picture
 
 MakeFolder = Callable[..., Path]
@@ -77,6 +78,28 @@ def test_the_budget_is_shared_by_the_sources_alone(full_digits: Path) -> None:
     counts = dict(zip(examples.domain_names, torch.bincount(examples.domains).tolist(), strict=True))
     assert counts.pop("rot0-p0.5") == 1000
     assert set(counts.values()) == {250}
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"color_step": 0.3}, r"color_step must divide 0\.5"),
+        ({"environments": 5}, "environments must be above 5"),
+        ({"num_sources": 18}, "num_sources must be at most 17"),
+    ],
+)
+def test_settings_without_a_test_environment_or_enough_sources_are_named(
+    settings: dict[str, float], sentence: str
+) -> None:
+    with pytest.raises(MessiError, match=sentence):
+        RotatedColoredMnist(**settings).load()  # type: ignore[arg-type]  # names and values are the test's own
+
+
+def test_the_fingerprint_follows_inputs_labels_and_domains() -> None:
+    inputs, labels, domains = torch.rand(4, 2), torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1])
+    whole = {digest(inputs, labels, domains), digest(inputs, 1 - labels, domains), digest(inputs, labels, 1 - domains)}
+    assert len({*whole, digest(inputs + 1, labels, domains)}) == 4
+    assert digest(inputs, labels, domains) in whole
 
 
 def test_an_environment_keeps_its_digits_whatever_else_is_chosen(full_digits: Path) -> None:

@@ -1,5 +1,6 @@
 """All examples of a data set: an input, a label and a domain each."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,14 @@ class Examples:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of the first input; of images only the number of channels is common to all."""
         return tuple(self.inputs[0].shape)
+
+
+def digest(*tensors: Tensor) -> str:
+    """Return the fingerprint of examples that are made and not read: of their inputs, labels and domains."""
+    result = hashlib.sha256()
+    for tensor in tensors:
+        result.update(tensor.numpy().tobytes())
+    return result.hexdigest()
 
 
 def domain_indices(examples: Examples, names: Sequence[str]) -> list[int]:

@@ -6,7 +6,6 @@ the label with noise of the environment's probability, so colour is a shortcut t
 is 0.5: environment 5, the paper's target.
 """
 
-import hashlib
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -19,7 +18,7 @@ from messi.core.errors import MessiError
 from messi.core.seeding import generator
 from messi.data.datasets._base import Augmentation, DataConfig
 from messi.data.digits import EMBEDDED, load_digits
-from messi.data.examples import Examples
+from messi.data.examples import Examples, digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +60,15 @@ class RotatedColoredMnist(DataConfig):
                 members = members[: self.budget // self.num_sources]
             parts.append(self._environment(environment, images[members], digits[members]))
         inputs = torch.cat([pixels for pixels, _ in parts])
+        labels = torch.cat([part for _, part in parts])
+        domains = torch.cat([torch.full_like(part, i) for i, (_, part) in enumerate(parts)])
         return Examples(
             inputs=inputs,
-            labels=torch.cat([labels for _, labels in parts]),
-            domains=torch.cat([torch.full_like(labels, i) for i, (_, labels) in enumerate(parts)]),
+            labels=labels,
+            domains=domains,
             classes=("digits 5-9", "digits 0-4"),
             domain_names=tuple(self._name(environment) for environment in chosen),
-            fingerprint=hashlib.sha256(inputs.numpy().tobytes()).hexdigest(),
+            fingerprint=digest(inputs, labels, domains),
         )
 
     @property
@@ -85,6 +86,11 @@ class RotatedColoredMnist(DataConfig):
 
     def _test_environment(self) -> int:
         test = round(0.5 / self.color_step)
+        if abs(test * self.color_step - 0.5) > 1e-9:
+            raise MessiError(
+                f"color_step must divide 0.5, as 0.1 and 0.25 do, so that one environment has a colour that says "
+                f"nothing of the label, but is {self.color_step}."
+            )
         if test >= self.environments:
             raise MessiError(
                 f"environments must be above {test} to hold the test environment, but is {self.environments}."

@@ -6,7 +6,6 @@ with it the label, could not be told from the input at all. A representation tha
 must give up one of the two predictive features; one expert per subset keeps both.
 """
 
-import hashlib
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -15,7 +14,7 @@ import torch
 from messi.core.config import Bounds
 from messi.core.seeding import generator
 from messi.data.datasets._base import Augmentation, DataConfig
-from messi.data.examples import Examples
+from messi.data.examples import Examples, digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,5 +45,5 @@ class TwoSubsets(DataConfig):
             domains=domains,
             classes=("-1", "+1"),
             domain_names=("a1", "a2", "b1", "b2"),
-            fingerprint=hashlib.sha256(features.numpy().tobytes()).hexdigest(),
+            fingerprint=digest(features, labels, domains),
         )
