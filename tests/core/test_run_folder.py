@@ -87,7 +87,7 @@ def test_a_folder_of_another_config_is_refused_and_the_difference_named(tmp_path
 
 def test_a_folder_with_other_files_is_not_taken_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(MessiError, match="is no run folder"):
+    with pytest.raises(MessiError, match="is no run folder"), RunDir(tmp_path).locked():
         RunDir(tmp_path).begin(DESCRIPTION)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 

@@ -109,11 +109,18 @@ class RunDir:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise MessiError(f"Another process is working on {self.path}; wait for it or stop it.") from error
-            yield
+            try:
+                yield
+            finally:
+                self._leave_as_found(fresh=fresh)
         finally:
             os.close(handle)
-            if fresh and self.state() == "new":
-                (self.path / "lock").unlink(missing_ok=True)
+
+    def _leave_as_found(self, *, fresh: bool) -> None:
+        """Where no run began, take away what locking the folder made."""
+        if self.state() == "new":
+            (self.path / "lock").unlink()
+            if fresh:
                 self.path.rmdir()
 
     def _read_json(self, path: Path) -> dict[str, Any]:
