@@ -9,7 +9,12 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+
+# Without a GPU, Triton's own interpreter runs the kernels, slowly and exactly.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, TrainingConfig
@@ -27,6 +32,13 @@ def draw(label: str, tint: tuple[float, float, float], seed: int, size: tuple[in
     else:
         pixels[:, middle : middle + 6] += 180
     return Image.fromarray((pixels * np.array(tint)).clip(0, 255).astype(np.uint8))
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep what messi downloads and decodes inside the test."""
+    monkeypatch.setenv("MESSI_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
 
 
 @pytest.fixture

@@ -7,10 +7,19 @@ import pytest
 import torch
 
 from messi.algorithms.messi import Messi
+from messi.core.batch import InputSpec
 from messi.core.records import EvaluationRecord, TrainRecord
 from messi.core.rundir import RunDir
-from messi.data.augment import augment, draw_parameters
+from messi.data.augment import draw_parameters
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.examples import Examples
+from messi.data.images import Images
+from messi.data.loader import Loader
+from messi.data.placement import place
+from messi.data.preprocess import prepare_augmented
+from messi.data.sampling import Sampler
+from messi.data.splits import make_split
+from messi.data.vault import Vault
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.evaluation.model import load
@@ -40,11 +49,47 @@ def test_augmented_images_are_those_of_the_cpu() -> None:
     """Each of the six steps may round the other way once."""
     torch.manual_seed(0)
     coarse = torch.rand(16, 3, 6, 6) * 255
-    images = torch.nn.functional.interpolate(coarse, (150, 200), mode="bilinear").to(torch.uint8)
-    drawn = draw_parameters(torch.tensor([[150, 200]] * 16), torch.Generator().manual_seed(0))
-    cpu, gpu = (augment(images.to(device), drawn, (224, 224)).cpu() for device in ("cpu", "cuda"))
+    images = Images.pack(torch.nn.functional.interpolate(coarse, (150, 200), mode="bilinear").to(torch.uint8))
+    drawn = draw_parameters(images.sizes, torch.Generator().manual_seed(0))
+    spec = InputSpec(shape=(3, 224, 224), mean=(0.0, 0.0, 0.0), std=(1 / 255, 1 / 255, 1 / 255))
+    cpu = prepare_augmented(images, drawn, spec)
+    gpu = prepare_augmented(images.to(torch.device("cuda")), drawn.map(torch.Tensor.cuda), spec).cpu()
     assert (cpu - gpu).abs().mean() < 0.5
     assert (cpu - gpu).abs().max() <= 8
+
+
+def test_a_batch_is_the_same_wherever_its_pixels_lie() -> None:
+    """On the GPU, in pinned memory, or gathered ahead from the host: bit for bit, and near to the CPU's."""
+    stream = torch.Generator().manual_seed(0)
+    sizes = torch.randint(20, 300, (60, 2), generator=stream).tolist()
+    images = Images.pack([torch.randint(256, (3, h, w), dtype=torch.uint8, generator=stream) for h, w in sizes])
+    domains, labels = torch.arange(60) % 3, torch.arange(60) % 5
+    examples = Examples(images, labels, domains, tuple("abcde"), tuple("xyz"), "")
+    split = make_split(examples, [2], kind="stratified", fraction=0.2, target_part="all", seed=0)
+    members = list(split.train.values())
+    cuda = torch.device("cuda")
+    places = [place(images, cuda), place(images, cuda, gpu_room=0), place(images, cuda, gpu_room=0, host_room=0)]
+    assert [(p.pixels.is_cuda, p.pixels.is_pinned()) for p in places] == [(True, False), (False, True), (False, False)]
+    batches, validation = [], []
+    for placed in places:
+        sampler = Sampler(
+            members=members,
+            labels=[labels[m] for m in members],
+            kind="replacement",
+            per_domain=8,
+            domains_per_batch=None,
+            seed=0,
+        )
+        vault = Vault(dataclasses.replace(examples, inputs=placed), split)
+        spec = InputSpec(shape=(3, 64, 64), mean=(0.5,) * 3, std=(0.2,) * 3)
+        loader = Loader(vault=vault, spec=spec, device=cuda, sampler=sampler, augmentation="domainbed")
+        batches.append([loader.batch(step) for step in (1, 2, 3, 70, 63, 64, 65)])
+        validation.append(torch.cat([inputs for inputs, _ in loader.evaluation("source_val", 0, size=3)]))
+    for other in (1, 2):
+        assert torch.equal(validation[0], validation[other])
+        for one, two in zip(batches[0], batches[other], strict=True):
+            assert torch.equal(one.inputs, two.inputs)
+            assert torch.equal(one.labels, two.labels)
 
 
 def config(steps: int) -> RunConfig:
@@ -82,7 +127,8 @@ def test_a_model_trained_on_the_gpu_predicts_the_same_on_the_cpu(tmp_path: Path)
     wanted = next(
         r for r in RunDir(result.path).read_records() if isinstance(r, EvaluationRecord) and r.role == "target"
     )
-    target = torch.stack(list(examples.inputs))[examples.domains == examples.domain_names.index(wanted.domain)]
+    assert isinstance(examples.inputs, Images)
+    target = examples.inputs.stack()[examples.domains == examples.domain_names.index(wanted.domain)]
     labels = examples.labels[examples.domains == examples.domain_names.index(wanted.domain)]
     answers = load(result.path).predict(target).probabilities.argmax(-1)
     assert (answers == labels).double().mean() == pytest.approx(wanted.accuracy, abs=0.01)

@@ -16,9 +16,20 @@ if TYPE_CHECKING:
     from messi.algorithms.erm import Erm as Erm
     from messi.algorithms.messi import Messi as Messi
     from messi.core.errors import MessiError as MessiError
+    from messi.data.datasets.arrays import Arrays as Arrays
+    from messi.data.datasets.colored_mnist import ColoredMnist as ColoredMnist
+    from messi.data.datasets.domain_net import DomainNet as DomainNet
     from messi.data.datasets.folder import Folder as Folder
+    from messi.data.datasets.iwildcam import Iwildcam as Iwildcam
+    from messi.data.datasets.office_home import OfficeHome as OfficeHome
+    from messi.data.datasets.pacs import Pacs as Pacs
     from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist as RotatedColoredMnist
+    from messi.data.datasets.rotated_mnist import RotatedMnist as RotatedMnist
+    from messi.data.datasets.table import Table as Table
+    from messi.data.datasets.terra_incognita import TerraIncognita as TerraIncognita
     from messi.data.datasets.two_subsets import TwoSubsets as TwoSubsets
+    from messi.data.datasets.vlcs import Vlcs as Vlcs
+    from messi.data.datasets.wilds import Wilds as Wilds
     from messi.engine.config import RunConfig as RunConfig
     from messi.engine.config import TrainingConfig as TrainingConfig
     from messi.engine.run import run as run
@@ -28,19 +39,30 @@ if TYPE_CHECKING:
     from messi.models.head import MessiHead as MessiHead
 
 _PUBLIC = {
+    "Arrays": "messi.data.datasets.arrays",
+    "ColoredMnist": "messi.data.datasets.colored_mnist",
+    "DomainNet": "messi.data.datasets.domain_net",
     "EncoderConfig": "messi.models.encoder",
     "Erm": "messi.algorithms.erm",
     "Folder": "messi.data.datasets.folder",
+    "Iwildcam": "messi.data.datasets.iwildcam",
+    "load": "messi.evaluation.model",
     "Messi": "messi.algorithms.messi",
     "MessiError": "messi.core.errors",
     "MessiHead": "messi.models.head",
+    "OfficeHome": "messi.data.datasets.office_home",
+    "Pacs": "messi.data.datasets.pacs",
     "RotatedColoredMnist": "messi.data.datasets.rotated_colored_mnist",
+    "RotatedMnist": "messi.data.datasets.rotated_mnist",
+    "run": "messi.engine.run",
     "RunConfig": "messi.engine.config",
+    "ssi_loss": "messi.losses.ssi",
+    "Table": "messi.data.datasets.table",
+    "TerraIncognita": "messi.data.datasets.terra_incognita",
     "TrainingConfig": "messi.engine.config",
     "TwoSubsets": "messi.data.datasets.two_subsets",
-    "load": "messi.evaluation.model",
-    "run": "messi.engine.run",
-    "ssi_loss": "messi.losses.ssi",
+    "Vlcs": "messi.data.datasets.vlcs",
+    "Wilds": "messi.data.datasets.wilds",
 }
 __all__ = sorted(_PUBLIC)  # noqa: PLE0605 (a list, computed)
 

@@ -136,7 +136,7 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(what: str, make_folder: 
     [
         ("photo/across/0.png", "photo/across/0.png cannot be read: it is damaged or no image"),
         ("photo/across/", "photo/across has no images"),
-        ("photo/", "photo is empty"),
+        ("photo/", "photo has no folders in it"),
     ],
 )
 def test_damaged_folders_are_named(damage: str, sentence: str, make_folder: MakeFolder, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The batch augmentation against torchvision, image by image with the same parameters, and its distribution."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -9,12 +10,42 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
+from messi.core.batch import InputSpec
 from messi.data import augment as ours
-from messi.data.resample import by_products, one_by_one, pad_together
+from messi.data import kernels
+from messi.data.images import Images
+from messi.data.preprocess import prepare
 
-Resize = Callable[[Tensor, Tensor, tuple[int, int], Tensor], Tensor]
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+WHOLE = InputSpec(shape=(3, 32, 32), mean=(0.0, 0.0, 0.0), std=(1 / 255, 1 / 255, 1 / 255))
+"""Normalises to whole numbers from 0 to 255."""
+Implementation = Callable[[Images, ours.Parameters, tuple[int, int]], Tensor]
 
-SIZES = [(40, 50), (64, 31), (224, 224), (320, 200), (1, 1), (3, 320), (100, 100)]
+
+def by_kernels(images: Images, drawn: ours.Parameters, size: tuple[int, int]) -> Tensor:
+    device, spec = torch.device(DEVICE), dataclasses.replace(WHOLE, shape=(3, *size))
+    return (
+        kernels.augment(images.to(device), drawn.map(lambda values: values.to(device)), spec).cpu().round()
+    )  # normalising rounds, too
+
+
+IMPLEMENTATIONS = pytest.mark.parametrize("implementation", [ours.augment, by_kernels], ids=["torch", "kernels"])
+
+
+def unchanged(images: Images) -> ours.Parameters:
+    """Return parameters that change nothing but the size."""
+    number = len(images)
+    return ours.Parameters(
+        boxes=torch.cat([torch.zeros_like(images.sizes), images.sizes], 1).int(),
+        flip=torch.zeros(number, dtype=torch.bool),
+        factors=torch.tensor([[1.0, 1.0, 1.0, 0.0]]).repeat(number, 1),
+        order=torch.tensor([[0, 1, 2, 3]]).repeat(number, 1),
+        gray=torch.zeros(number, dtype=torch.bool),
+    )
+
+
+# Small enough for Triton's interpreter; test_gpu.py has larger ones.
+SIZES = [(40, 50), (64, 31), (48, 48), (80, 60), (1, 1), (3, 90), (30, 30)]
 
 
 def pictures(seed: int = 0) -> list[Tensor]:
@@ -35,79 +66,97 @@ def assert_within_one_level(actual: Tensor, expected: Tensor) -> None:
     assert difference.mean() < 0.25, "rounding apart, the values are the same"
 
 
-@pytest.mark.parametrize("crop_and_resize", [by_products, one_by_one])
-@pytest.mark.parametrize("size", [(224, 224), (28, 28), (17, 60)])
-def test_crop_resize_and_flip_are_torchvisions(size: tuple[int, int], crop_and_resize: Resize) -> None:
+@IMPLEMENTATIONS
+@pytest.mark.parametrize("size", [(56, 56), (28, 28), (17, 60)])
+def test_crop_resize_and_flip_are_torchvisions(size: tuple[int, int], implementation: Implementation) -> None:
     images = pictures()
-    batch, sizes = pad_together(images)
-    boxes = ours.draw_boxes(sizes, torch.Generator().manual_seed(1))
+    packed = Images.pack(images)
+    boxes = ours.draw_boxes(packed.sizes, torch.Generator().manual_seed(1))
     flip = torch.arange(len(images)) % 2 == 0
-    result = crop_and_resize(batch, boxes, size, flip)
-    for image, box, mirrored, got in zip(images, boxes.int().tolist(), flip, result, strict=True):
+    result = implementation(packed, dataclasses.replace(unchanged(packed), boxes=boxes, flip=flip), size)
+    for image, box, mirrored, got in zip(images, boxes.tolist(), flip, result, strict=True):
         expected = functional.resized_crop(image, *box, list(size), antialias=True)
         assert_within_one_level(got, functional.horizontal_flip(expected) if mirrored else expected)
 
 
-@pytest.mark.parametrize(
-    ("change", "theirs", "low", "high"),
-    [
-        (ours.brightness, functional.adjust_brightness, 0.7, 1.3),
-        (ours.contrast, functional.adjust_contrast, 0.7, 1.3),
-        (ours.saturation, functional.adjust_saturation, 0.7, 1.3),
-        (ours.hue, functional.adjust_hue, -0.3, 0.3),
-    ],
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_images_of_any_channels_are_resized_alike_on_both_ways(channels: int) -> None:
+    images = Images.pack([image[:channels] for image in pictures()])
+    spec = InputSpec(shape=(channels, 20, 30), mean=(0.1,) * channels, std=(0.5,) * channels)
+    whole = unchanged(images)
+    device = torch.device(DEVICE)
+    got = kernels.resize(images.to(device), whole.boxes.to(device), whole.flip.to(device), spec).cpu()
+    assert (got - prepare(images, spec)).abs().max() <= 1.001 / 255 / 0.5
+
+
+CHANGES = (
+    ("brightness", functional.adjust_brightness, 0.7, 1.3),
+    ("contrast", functional.adjust_contrast, 0.7, 1.3),
+    ("saturation", functional.adjust_saturation, 0.7, 1.3),
+    ("hue", functional.adjust_hue, -0.3, 0.3),
 )
-def test_every_change_of_colour_is_torchvisions(
-    change: Callable[[Tensor, Tensor], Tensor], theirs: Callable[[Tensor, float], Tensor], low: float, high: float
-) -> None:
+
+
+@IMPLEMENTATIONS
+@pytest.mark.parametrize("number", range(4), ids=[name for name, *_ in CHANGES])
+def test_every_change_of_colour_is_torchvisions(implementation: Implementation, number: int) -> None:
+    _, theirs, low, high = CHANGES[number]
     for seed in range(3):
-        image = pictures(seed)[seed + 1]
-        factors = torch.linspace(low, high, 5)
-        result = change(image.float().expand(5, -1, -1, -1).clone(), factors.view(-1, 1, 1, 1))
-        for factor, got in zip(factors.tolist(), result, strict=True):
+        image = functional.resize(pictures(seed)[seed + 1], [32, 32], antialias=True)
+        packed = Images.pack([image] * 5)
+        drawn = unchanged(packed)
+        drawn.factors[:, number] = torch.linspace(low, high, 5)
+        for factor, got in zip(drawn.factors[:, number].tolist(), implementation(packed, drawn, (32, 32)), strict=True):
             assert_within_one_level(got, theirs(image, factor))
 
 
-def test_hue_of_gray_black_white_and_pure_colours_is_torchvisions() -> None:
+@IMPLEMENTATIONS
+def test_hue_of_gray_black_white_and_pure_colours_is_torchvisions(implementation: Implementation) -> None:
     levels = torch.tensor([0, 1, 128, 255], dtype=torch.uint8)
     image = torch.cartesian_prod(levels, levels, levels).T.reshape(3, 8, 8)
-    for shift in (-0.3, -0.1, 0.0, 0.2, 0.3):
-        got = ours.hue(image.float()[None], torch.tensor(shift).view(1, 1, 1, 1))[0]
+    shifts = (-0.3, -0.1, 0.0, 0.2, 0.3)
+    packed = Images.pack([image] * len(shifts))
+    drawn = unchanged(packed)
+    drawn.factors[:, 3] = torch.tensor(shifts)
+    for shift, got in zip(shifts, implementation(packed, drawn, (8, 8)), strict=True):
         assert_within_one_level(got, functional.adjust_hue(image, shift))
 
 
-def test_the_whole_chain_is_torchvisions_in_each_images_own_order() -> None:
+@IMPLEMENTATIONS
+def test_gray_is_torchvisions(implementation: Implementation) -> None:
+    packed = Images.pack([functional.resize(image, [32, 32], antialias=True) for image in pictures()])
+    drawn = dataclasses.replace(unchanged(packed), gray=torch.arange(len(packed)) % 2 == 0)
+    for image, gray, got in zip(packed, drawn.gray, implementation(packed, drawn, (32, 32)), strict=True):
+        assert_within_one_level(got, functional.rgb_to_grayscale(image, 3) if gray else image)
+
+
+@IMPLEMENTATIONS
+def test_the_whole_chain_is_torchvisions_in_each_images_own_order(implementation: Implementation) -> None:
     """Each of five steps rounds once more, so the chain may differ by a few levels, and hardly does on average."""
     images = pictures()
-    batch, sizes = pad_together(images)
-    drawn = ours.draw_parameters(sizes, torch.Generator().manual_seed(3))
-    result = ours.augment(batch, drawn, (64, 64))
-    theirs = (
-        functional.adjust_brightness,
-        functional.adjust_contrast,
-        functional.adjust_saturation,
-        functional.adjust_hue,
-    )
+    packed = Images.pack(images)
+    drawn = ours.draw_parameters(packed.sizes, torch.Generator().manual_seed(3))
+    result = implementation(packed, drawn, (32, 32))
     for i, image in enumerate(images):
-        expected = functional.resized_crop(image, *drawn.boxes[i].int().tolist(), [64, 64], antialias=True)
+        expected = functional.resized_crop(image, *drawn.boxes[i].tolist(), [32, 32], antialias=True)
         expected = functional.horizontal_flip(expected) if drawn.flip[i] else expected
         for number in drawn.order[i].tolist():
-            expected = theirs[number](expected, drawn.factors[i, number].item())
+            expected = CHANGES[number][1](expected, drawn.factors[i, number].item())
         expected = functional.rgb_to_grayscale(expected, 3) if drawn.gray[i] else expected
         difference = (result[i] - expected.float()).abs()
         assert difference.mean() < 1
         assert difference.max() <= 8
 
 
-def test_a_batch_is_its_images_one_by_one() -> None:
+@IMPLEMENTATIONS
+def test_a_batch_is_its_images_one_by_one(implementation: Implementation) -> None:
     images = pictures()
-    batch, sizes = pad_together(images)
-    drawn = ours.draw_parameters(sizes, torch.Generator().manual_seed(4))
-    together = ours.augment(batch, drawn, (32, 32))
-    for i, image in enumerate(images):
-        fields = {name: value[i : i + 1] for name, value in vars(drawn).items()}
-        alone = ours.augment(image[None], ours.Parameters(**fields), (32, 32))
-        assert (alone[0] - together[i]).abs().max() <= 1, "sums of another length may round the other way"
+    packed = Images.pack(images)
+    drawn = ours.draw_parameters(packed.sizes, torch.Generator().manual_seed(4))
+    together = implementation(packed, drawn, (32, 32))
+    for i in range(len(images)):
+        alone = implementation(packed.select(slice(i, i + 1)), drawn[i : i + 1], (32, 32))
+        assert torch.equal(alone[0], together[i])
 
 
 @pytest.mark.parametrize("size", [(200, 300), (300, 200), (224, 224), (50, 400)])

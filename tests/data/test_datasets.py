@@ -13,6 +13,7 @@ from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.digits import load_digits
 from messi.data.examples import digest
+from messi.data.images import Images
 from messi.data.pictures import read_picture, to_picture
 
 MakeFolder = Callable[..., Path]
@@ -51,9 +52,9 @@ def test_random_sources_depend_on_the_data_seed_and_hold_the_test_environment() 
 def test_color_and_label_noise_have_the_stated_probabilities(full_digits: Path) -> None:
     """With 1,000 examples per environment a frequency is within 0.06 of its probability (4 standard errors)."""
     examples = RotatedColoredMnist(digits=str(full_digits), num_sources=9).load()
-    assert isinstance(examples.inputs, torch.Tensor)
+    assert isinstance(examples.inputs, Images)
     assert torch.bincount(examples.domains).tolist() == [1000] * 10
-    bright = examples.inputs.flatten(2).amax(-1)
+    bright = examples.inputs.stack().flatten(2).amax(-1)
     assert ((bright > 0).sum(1) == 1).all()
     color = bright.argmax(1)
     for domain, name in enumerate(examples.domain_names):
@@ -178,7 +179,7 @@ def test_bad_folders_are_named(make_folder: MakeFolder, tmp_path: Path) -> None:
         Folder(path=str(root)).load()
     (root / "photo/empty").rmdir()
     (root / "void").mkdir()
-    with pytest.raises(MessiError, match=r"folder .*void is empty"):
+    with pytest.raises(MessiError, match=r"folder .*void has no folders in it"):
         Folder(path=str(root)).load()
     (root / "void").rmdir()
     (root / "photo/across/0.png").write_bytes(b"no image")

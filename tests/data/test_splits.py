@@ -5,7 +5,7 @@ import torch
 from messi.core.errors import MessiError
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.examples import Examples, domain_indices
-from messi.data.splits import SplitKind, domainbed_split, make_split, seed_hash, stratified_split
+from messi.data.splits import DrawnSplit, domainbed_split, make_split, seed_hash, stratified_split
 
 
 def test_seed_hash_is_domainbeds() -> None:
@@ -39,7 +39,7 @@ def test_the_stratified_split_takes_the_share_of_every_class_but_never_all() -> 
 
 
 @pytest.mark.parametrize("kind", ["stratified", "domainbed"])
-def test_roles_are_disjoint_and_cover_every_domain(kind: SplitKind) -> None:
+def test_roles_are_disjoint_and_cover_every_domain(kind: DrawnSplit) -> None:
     examples = TwoSubsets(per_domain=50).load()
     split = make_split(examples, [3], kind=kind, fraction=0.2, target_part="all", seed=0)
     assert (list(split.train), list(split.source_val), list(split.target)) == ([0, 1, 2], [0, 1, 2], [3])

@@ -27,13 +27,13 @@ def test_inputs_labels_and_indices_of_the_target_are_sealed_until_opened(vault: 
     with pytest.raises(TargetSealedError):
         vault.indices("target", 1)
     one_target_among_sources = torch.tensor([0, 75, 120])
-    for read in (vault.inputs, vault.labels):
+    for read in (vault.features, vault.labels):
         with pytest.raises(TargetSealedError):
             read(one_target_among_sources)
-    assert len(vault.inputs(torch.tensor([0, 120]))) == 2
+    assert len(vault.features(torch.tensor([0, 120]))) == 2
     vault.open_target()
     assert len(vault.indices("target", 1)) == 50
-    assert len(vault.inputs(one_target_among_sources)) == 3
+    assert len(vault.features(one_target_among_sources)) == 3
 
 
 def test_a_method_that_reaches_for_the_target_stops_the_run(
@@ -44,7 +44,7 @@ def test_a_method_that_reaches_for_the_target_stops_the_run(
     honest = Messi.loss
 
     def peek(self: Messi, batch: Batch) -> LossTerms:
-        training.loader.vault.inputs(torch.arange(len(config.data.load())))
+        training.loader.vault.features(torch.arange(len(config.data.load())))
         return honest(self, batch)
 
     monkeypatch.setattr(Messi, "loss", peek)

@@ -55,6 +55,18 @@ def test_images_are_prepared_for_the_backbones_size_and_features_not_at_all() ->
     assert EncoderConfig(backbone="mlp").input_spec((9,)).shape == (9,)
 
 
+def test_colours_are_normalised_as_the_encoder_was_published_or_by_imagenet_on_request() -> None:
+    imagenet, half = (0.485, 0.456, 0.406), (0.5, 0.5, 0.5)
+    for backbone, mean in (
+        ("deit_small_patch16_224", imagenet),
+        ("vit_base_patch16_224", half),
+        ("tiny_cnn", imagenet),
+    ):
+        assert EncoderConfig(backbone=backbone).input_spec((3, 50, 60)).mean == mean
+        assert EncoderConfig(backbone=backbone, normalisation="imagenet").input_spec((3, 50, 60)).mean == imagenet
+    assert EncoderConfig(backbone="vit_base_patch16_224").input_spec((1, 50, 60)).mean == (0.0,)
+
+
 @pytest.mark.parametrize("wrap", [lambda state: state, lambda state: {"model": state}, lambda s: {"state_dict": s}])
 def test_a_plain_state_dict_gives_its_weights_to_the_encoder(tmp_path: Path, wrap: Any) -> None:
     donor = timm.create_model("test_vit", num_classes=10)

@@ -50,7 +50,13 @@ class Sample:
         for record in [*self._learning(), *self._routing(), *(self._examples(path) if self.images else [])]:
             writer.write(record)
         writer.close()
-        result = {"selection": "source_val", "selected_step": 20, "target_part": "all"}
+        result = {
+            "selection": "source_val",
+            "selected_step": 20,
+            "target_part": "all",
+            "protocol": "messi",
+            "deviations": {"steps": 30},
+        }
         folder.result.write_text(json.dumps(result))
         return path
 

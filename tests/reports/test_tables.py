@@ -28,7 +28,7 @@ def labels_of(*paths: Path) -> list[str]:
 def test_a_row_says_how_the_selected_step_did(tmp_path: Path) -> None:
     (row,) = result_rows([read_run(Sample(seed=3).write(tmp_path / "a"))])
     values = asdict(row)
-    assert values.pop("source_val") == pytest.approx((0.8 + 0.9) / 2)  # step 20, not the last
+    assert values.pop("validation") == pytest.approx((0.8 + 0.9) / 2)  # step 20, not the last
     assert len(values.pop("targets")) == 1
     assert (row.targets[0].domain, row.targets[0].accuracy, row.targets[0].count) == ("sketch", 0.625, 40)
     assert values == {
@@ -37,9 +37,10 @@ def test_a_row_says_how_the_selected_step_did(tmp_path: Path) -> None:
         "seed": 3,
         "steps": 30,
         "selected_step": 20,
-        "source_count": 10 + 30,
+        "validation_count": 10 + 30,
         "target_part": "all",
         "selection": "source_val",
+        "protocol": "messi; steps 30",
     }
 
 
@@ -48,10 +49,11 @@ def test_the_table_of_one_run(tmp_path: Path) -> None:
         {
             "Run": "messi",
             "Target sketch %": "62.5 (n = 40)",
-            "Source validation %": "85.0 (n = 40)",
+            "Validation %": "85.0 (n = 40)",
             "Selected step": "20 of 30",
             "Selection": "source_val",
             "Target part": "all",
+            "Protocol": "messi; steps 30",
             "Seed": "0",
         }
     ]

@@ -6,7 +6,7 @@ from typing import Annotated
 import tyro
 
 from messi.cli.output import Format, Row, print_rows
-from messi.cli.train import find_data
+from messi.cli.sources import find_data
 from messi.engine.evaluate import evaluate_run
 
 

@@ -11,9 +11,10 @@ from messi.cli.output import Row, print_rows
 from messi.core.errors import MessiError
 from messi.core.registry import Registry
 from messi.data.datasets._base import DATASETS
+from messi.engine.protocols import PROTOCOLS
 from messi.models.encoder import SMALL
 
-Kind = Literal["algorithms", "datasets", "backbones"]
+Kind = Literal["algorithms", "datasets", "backbones", "protocols"]
 
 
 def main(arguments: list[str]) -> int:
@@ -22,7 +23,7 @@ def main(arguments: list[str]) -> int:
 
 
 def show(kind: tyro.conf.Positional[Kind], pattern: tyro.conf.Positional[str] = "*", /) -> int:
-    """Print the algorithms and data sets with their options and defaults, or the backbones.
+    """Print the algorithms and data sets with their options and defaults, the backbones, or the protocols.
 
     Args:
         kind: What to list.
@@ -34,10 +35,24 @@ def show(kind: tyro.conf.Positional[Kind], pattern: tyro.conf.Positional[str] = 
         if not names:
             raise MessiError(f"No backbone matches '{pattern}'; 'messi list backbones' shows all.")
         print("\n".join(names))  # noqa: T201 (one name a line, for pipes)
+    elif kind == "protocols":
+        print_rows(_protocols())
     else:
         registry = ALGORITHMS if kind == "algorithms" else DATASETS
         print_rows([_describe(registry, name) for name in registry.names()])
     return 0
+
+
+def _protocols() -> list[Row]:
+    """Return a row for every setting, with what each protocol says of it and for which data it says otherwise."""
+    rows: list[Row] = []
+    for setting in PROTOCOLS["messi"][""]:
+        row: Row = {"setting": setting}
+        for name, protocol in PROTOCOLS.items():
+            others = [f"{data} {values[setting]}" for data, values in protocol.items() if data and setting in values]
+            row[name] = "; ".join([str(protocol[""][setting]), *others])
+        rows.append(row)
+    return rows
 
 
 def _describe(registry: Registry, name: str) -> Row:

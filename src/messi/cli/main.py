@@ -1,6 +1,7 @@
 """The command ``messi``: finds the subcommand, and turns errors into one sentence and an exit code."""
 
 import importlib
+import io
 import os
 import sys
 
@@ -13,8 +14,9 @@ COMMANDS = {
     "train": "train on a folder domain/class/image or on a data set by name",
     "evaluate": "measure a trained model on its target, or on other data",
     "predict": "classify images with a trained model",
+    "data": "list, prepare, verify or show data sets",
     "report": "build one page from finished runs",
-    "list": "show the algorithms, data sets or backbones",
+    "list": "show the algorithms, data sets, backbones or protocols",
     "info": "show versions and devices, for bug reports",
 }
 
@@ -25,6 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     # cores made training ten times slower. A short spin is as fast alone. It must be said before torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files may be no text
     if not arguments or arguments[0] in ("-h", "--help"):
         _print_help()
         return 0

@@ -39,7 +39,7 @@ def _print_table(rows: Sequence[Row]) -> None:
         table.add_row(*(Text(_show(value)) for value in row.values()))
     console = Console()
     if not console.is_terminal:
-        console.width = 160  # a file or a pipe has no edge to wrap at
+        console.width = 500  # a file or a pipe has no edge to wrap at
     console.print(table)
 
 

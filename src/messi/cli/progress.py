@@ -17,12 +17,18 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from messi.data.watcher import Watcher
 from messi.engine.observers import Observer
 
 
 def progress(name: str) -> Observer:
     """Return the observer that suits the output."""
     return Bar(name) if Console().is_terminal else PlainLines(name)
+
+
+def data_progress() -> Watcher:
+    """Return the watcher of work on data that suits the output."""
+    return DataBar() if Console(stderr=True).is_terminal else DataLines()
 
 
 class _Speed(ProgressColumn):
@@ -98,6 +104,50 @@ class PlainLines:
     def _print(self, text: str) -> None:
         sys.stdout.write(f"{self._name}: {text}\n")
         sys.stdout.flush()
+
+
+class DataLines:
+    """Two lines for every piece of work on data, on the error output: results go to the other."""
+
+    def started(self, text: str, total: int | None) -> None:
+        """Say what begins."""
+        self._start, self._done, self._total = time.monotonic(), 0, total
+        self.noted(text)
+
+    def advanced(self, number: int) -> None:
+        """Count."""
+        self._done += number
+
+    def finished(self) -> None:
+        """Say how long it took."""
+        end = "done" if self._done >= (self._total or 1) else "stopped"
+        self.noted(f"{end} after {time.monotonic() - self._start:.1f} s")
+
+    def noted(self, text: str) -> None:
+        """Print a line."""
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
+class DataBar(DataLines):
+    """A progress bar for every piece of work on data."""
+
+    def started(self, text: str, total: int | None) -> None:
+        """Show the bar under what it is of."""
+        super().started(text, total)
+        self._bar = Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True))
+        self._bar.start()
+        self._task = self._bar.add_task("", total=total)
+
+    def advanced(self, number: int) -> None:
+        """Move the bar."""
+        super().advanced(number)
+        self._bar.advance(self._task, number)
+
+    def finished(self) -> None:
+        """Leave the bar as it is and say how long it took."""
+        self._bar.stop()
+        super().finished()
 
 
 def format_terms(terms: Mapping[str, float]) -> str:

@@ -1,6 +1,7 @@
-"""``messi train``: from options to a finished run."""
+"""``messi train``: from options to finished runs."""
 
 import argparse
+import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -8,30 +9,51 @@ import tyro
 from rich.console import Console
 
 from messi.algorithms._base import ALGORITHMS
-from messi.cli.progress import progress
-from messi.cli.results import print_results
-from messi.core.errors import MessiError
+from messi.cli.progress import data_progress, progress
+from messi.cli.results import print_held_out, print_results
+from messi.cli.sources import find_data
 from messi.core.rundir import RunDir
-from messi.data.datasets._base import DATASETS, DataConfig
-from messi.data.datasets.folder import Folder
+from messi.data.datasets._base import PictureData
 from messi.engine.config import RunConfig
-from messi.engine.run import run
+from messi.engine.run import RunResult, run
+from messi.engine.targets import runs_of
 from messi.reports.page import write_report
 
 
 def main(arguments: list[str]) -> int:
-    """Train, print the result and write the report."""
+    """Train, print the results and write the report."""
     config, out, device = parse(arguments)
-    result = run(config, out=out, device=device, observers=[progress(config.algorithm.name)])
-    console = Console(soft_wrap=True, highlight=False)
-    if not result.fresh:
-        console.print(f"This run is finished already; nothing was done: {result.path}", markup=False)
-    folder = RunDir(result.path)
-    if not folder.report.exists():
-        write_report([result.path], folder.report)
-    print_results([result.path])
-    console.print(f"model   {folder.model}\nreport  {folder.report}", markup=False)
+    watcher = data_progress()
+    load = functools.cache(functools.partial(config.data.load, watcher))
+    # A wrong name of a domain is told before a single image is decoded.
+    known = config.data.listing(watcher) if isinstance(config.data, PictureData) else load()
+    configs = runs_of(config, known.domain_names)
+    results = []
+    for one in configs:
+        name = "+".join(one.target) or "all"
+        place = out / name.replace("/", "-") if out and len(configs) > 1 else out
+        title = one.algorithm.name if len(configs) == 1 else f"{one.algorithm.name} -> {name}"
+        results.append(run(one, out=place, device=device, observers=[progress(title)], load=load))
+    _show(config, results, out)
     return 0
+
+
+def _show(config: RunConfig, results: list[RunResult], out: Path | None) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    for result in results:
+        if not result.fresh:
+            console.print(f"This run is finished already; nothing was done: {result.path}", markup=False)
+        if not RunDir(result.path).report.exists():
+            write_report([result.path], RunDir(result.path).report)
+    paths = [result.path for result in results]
+    (print_held_out if len(paths) > 1 else print_results)(paths)
+    for path in paths:
+        console.print(f"model   {RunDir(path).model}", markup=False)
+    page = RunDir(paths[0]).report
+    if len(paths) > 1:
+        page = (out or Path("runs")) / f"{config.data.name}_{config.algorithm.name}_seed{config.seed}.html"
+        write_report(paths, page)
+    console.print(f"report  {page}", markup=False)
 
 
 def parse(arguments: list[str]) -> tuple[RunConfig, Path | None, str | None]:
@@ -52,13 +74,15 @@ def parse(arguments: list[str]) -> tuple[RunConfig, Path | None, str | None]:
     ) -> tuple[RunConfig, Path | None, str | None]:
         """Train on all domains but the target, select by source validation, test on the target once.
 
-        The same command again goes on where a stopped run was. The data and algorithm options are those of the
-        chosen --data and --algorithm: add --help after these to see theirs.
+        Without --target every domain is held out in turn, one run each; '--target none' trains on all. The same
+        command again goes on where a stopped run was. The data and algorithm options are those of the chosen --data
+        and --algorithm: add --help after these to see theirs.
 
         Args:
-            data: A folder domain/class/image, or a data set by name ('messi list datasets').
+            data: A folder domain/class/image, a table (.csv, .tsv, .parquet), arrays (.npz), a WILDS folder, or a
+                data set by name ('messi data list').
             algorithm: The method ('messi list algorithms').
-            out: The run folder; by default one under runs/ that is named by the config.
+            out: The run folder, or the folder of several runs; by default named by the config, under runs/.
             device: Such as cpu or cuda:0; by default a GPU if there is one.
             config: All other settings.
 
@@ -67,14 +91,3 @@ def parse(arguments: list[str]) -> tuple[RunConfig, Path | None, str | None]:
 
     flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
     return tyro.cli(train, prog="messi train", args=arguments, config=flat)
-
-
-def find_data(name: str) -> DataConfig:
-    """Return the data set of that name, or the folder at that path."""
-    names = [known for known in DATASETS.names() if known != "folder"]
-    if name in names:
-        config: DataConfig = DATASETS.config(name)()
-        return config
-    if not Path(name).exists():
-        raise MessiError(f"There is no folder {name} and no data set of that name; there are: {', '.join(names)}.")
-    return Folder(path=name)

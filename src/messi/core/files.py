@@ -36,7 +36,16 @@ def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
-    replace_atomically(path, lambda temporary: _write_text(temporary, text))
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(content)
+
+    replace_atomically(path, write)
 
 
 def sync(path: Path) -> None:
@@ -46,7 +55,3 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

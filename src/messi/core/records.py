@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 from messi.core.errors import MessiError
 from messi.core.files import writing
 
-Role = Literal["train", "source_val", "target"]
+Role = Literal["train", "source_val", "unseen_val", "source_test", "target"]
+"""What an example is for: of source domains to train, validate and test on; of unseen ones to validate and test on."""
 
 
 @dataclass(frozen=True, kw_only=True)

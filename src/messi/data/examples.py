@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from messi.core.errors import MessiError, unknown_name
+from messi.data.images import Images
 
 
 @dataclass(frozen=True)
 class Examples:
     """N examples. Domains are only metadata; who trains on which is decided later by a split."""
 
-    inputs: Sequence[Tensor] | Tensor
-    """N uint8 images [channels, height, width], of any sizes, or float features [N, F]."""
+    inputs: Images | Tensor
+    """N images, or float features [N, F]."""
     labels: Tensor
     """[N] indices into ``classes``."""
     domains: Tensor
@@ -23,6 +24,8 @@ class Examples:
     domain_names: tuple[str, ...]
     fingerprint: str
     """Changes when any input, label or domain does."""
+    parts: tuple[str, ...] = ()
+    """The official part (train, val, test, ...) of each example, where the data has one."""
 
     def __len__(self) -> int:
         return len(self.labels)

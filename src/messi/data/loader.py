@@ -1,7 +1,9 @@
-"""Batches. The batch of a step is a function of the seed and the step alone, so a resumed run sees the same ones."""
+"""Batches, ready for the encoder. What is in the batch of a step depends on the seed and the step alone."""
 
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -9,49 +11,119 @@ from torch import Tensor
 from messi.core.batch import Batch, InputSpec
 from messi.core.errors import MessiError
 from messi.core.records import Role
-from messi.core.seeding import derive_seed, generator
+from messi.core.seeding import generator
+from messi.data.augment import Parameters, draw_parameters
 from messi.data.datasets._base import Augmentation
+from messi.data.images import Images
+from messi.data.placement import brought, sent
 from messi.data.preprocess import prepare, prepare_augmented
+from messi.data.sampling import BLOCK, Sampler
 from messi.data.vault import Vault
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
+class _Block:
+    """The batches of a block of steps, [BLOCK * B] examples one after the other."""
+
+    inputs: Images | Tensor
+    labels: Tensor
+    domains: Tensor
+    parameters: Parameters | None
+
+
 class Loader:
     """Draws training batches and walks through evaluation data."""
 
-    vault: Vault
-    spec: InputSpec
-    augmentation: Augmentation
-    batch_per_domain: int
-    seed: int
-    device: torch.device
-
-    def __post_init__(self) -> None:
-        if self.augmentation == "domainbed" and (len(self.spec.shape) != 3 or self.spec.shape[0] != 3):
+    def __init__(
+        self,
+        *,
+        vault: Vault,
+        spec: InputSpec,
+        device: torch.device,
+        seed: int = 0,
+        sampler: Sampler | None = None,
+        augmentation: Augmentation = "none",
+        validation_augmentation: bool = False,
+    ) -> None:
+        if augmentation == "domainbed" and (len(spec.shape) != 3 or spec.shape[0] != 3):
             raise MessiError("augmentation 'domainbed' is for colour images; choose --augmentation none.")
+        self.vault, self.spec, self.device = vault, spec, device
+        self._seed, self._sampler = seed, sampler
+        self._augmentation = augmentation
+        self._validation_augmentation = validation_augmentation and augmentation == "domainbed"
+        self._thread = ThreadPoolExecutor(1)
+        self._blocks: dict[int, Future[_Block]] = {}
+        """The block in use and the next one, which a thread draws meanwhile."""
+        self._stream: Iterator[Images] = iter(())
+        self._next = -1
+        """The step whose images the stream yields next."""
 
     def batch(self, step: int) -> Batch:
-        """Return the training batch of a step: the same number from every source domain, with replacement."""
-        stream = generator("batch", self.seed, step)
-        chosen = []
-        for domain in self.vault.domains("train"):
-            members = self.vault.indices("train", domain)
-            chosen.append(members[torch.randint(len(members), (self.batch_per_domain,), generator=stream)])
-        indices = torch.cat(chosen)
-        domains = torch.arange(len(chosen)).repeat_interleave(self.batch_per_domain)
-        raw = self.vault.inputs(indices)
-        if self.augmentation == "domainbed":
-            inputs = prepare_augmented(raw, self.spec, self.device, seed=derive_seed(self.seed, step))
+        """Return the training batch of a step."""
+        block, rows = self._rows(step)
+        if isinstance(block.inputs, Tensor):
+            inputs = block.inputs[rows]
+        elif block.parameters is None:
+            inputs = prepare(self._images(step), self.spec)
         else:
-            inputs = prepare(raw, self.spec, self.device)
-        return Batch(
-            inputs=inputs,
-            labels=self.vault.labels(indices).to(self.device),
-            domains=domains.to(self.device),
-        )
+            inputs = prepare_augmented(self._images(step), block.parameters[rows], self.spec)
+        return Batch(inputs=inputs, labels=block.labels[rows], domains=block.domains[rows])
 
     def evaluation(self, role: Role, domain: int, *, size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield inputs and labels of a domain in a role, in order and without augmentation."""
-        for indices in self.vault.indices(role, domain).split(size):
-            inputs = prepare(self.vault.inputs(indices), self.spec, self.device)
-            yield inputs, self.vault.labels(indices).to(self.device)
+        """Yield inputs and labels of a domain in a role, in order; augmented where a protocol wants it so."""
+        chunks = self.vault.indices(role, domain).split(size)
+        inputs: Iterator[Tensor]
+        if not self.vault.has_images:
+            inputs = (self._sent(self.vault.features(indices)) for indices in chunks)
+        else:
+            images = brought(map(self.vault.images, chunks), self.device)
+            augmented = self._validation_augmentation and role == "source_val"
+            inputs = self._augmented(images, domain) if augmented else (prepare(raw, self.spec) for raw in images)
+        for indices, ready in zip(chunks, inputs, strict=True):
+            yield ready, self._sent(self.vault.labels(indices))
+
+    def _augmented(self, images: Iterator[Images], domain: int) -> Iterator[Tensor]:
+        """Augment validation images, in the same way at every evaluation."""
+        stream = generator("validation", self._seed, domain)
+        for raw in images:
+            parameters = draw_parameters(raw.sizes.cpu(), stream).map(self._sent)
+            yield prepare_augmented(raw, parameters, self.spec)
+
+    def _sent(self, tensor: Tensor) -> Tensor:
+        return sent(tensor, self.device)
+
+    def _images(self, step: int) -> Images:
+        """Return the raw images of a step where the device can read them."""
+        if step != self._next:
+            self._stream = brought(map(self._selected, itertools.count(step)), self.device)
+        self._next = step + 1
+        return next(self._stream)
+
+    def _selected(self, step: int) -> Images:
+        block, rows = self._rows(step)
+        assert isinstance(block.inputs, Images)  # noqa: S101 (told to the type checker; features never get here)
+        return block.inputs.select(rows)
+
+    def _rows(self, step: int) -> tuple[_Block, slice]:
+        number, place = divmod(step, BLOCK)
+        for wanted in (number, number + 1):
+            if wanted not in self._blocks:
+                self._blocks[wanted] = self._thread.submit(self._draw, wanted)
+        self._blocks = {n: block for n, block in self._blocks.items() if number - 1 <= n <= number + 1}
+        block = self._blocks[number].result()
+        size = len(block.labels) // BLOCK
+        return block, slice(place * size, (place + 1) * size)
+
+    def _draw(self, number: int) -> _Block:
+        if self._sampler is None:
+            raise MessiError("This loader has no sampler: it evaluates only.")
+        examples, domains = (drawn.flatten() for drawn in self._sampler.block(number))
+        labels, domains = self._sent(self.vault.labels(examples)), self._sent(domains)
+        if not self.vault.has_images:
+            return _Block(self._sent(self.vault.features(examples)), labels, domains, None)
+        images, parameters = self.vault.images(examples), None
+        if self._augmentation == "domainbed":
+            parameters = draw_parameters(images.sizes, generator("augment", self._seed, number)).map(self._sent)
+        if images.pixels.device.type == self.device.type:  # else they are looked up where they lie, and gathered there
+            images = replace(images, offsets=self._sent(images.offsets), sizes=self._sent(images.sizes))
+        return _Block(images, labels, domains, parameters)

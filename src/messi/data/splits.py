@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,8 @@ from messi.core.records import Role
 from messi.core.seeding import derive_seed
 from messi.data.examples import Examples
 
-SplitKind = Literal["stratified", "domainbed"]
+DrawnSplit = Literal["stratified", "domainbed"]
+SplitKind = Literal["stratified", "domainbed", "official"]
 TargetPart = Literal["all", "in"]
 
 
@@ -25,29 +26,35 @@ class Split:
     train: dict[int, Tensor]
     source_val: dict[int, Tensor]
     target: dict[int, Tensor]
+    unseen_val: dict[int, Tensor] = field(default_factory=dict)
+    source_test: dict[int, Tensor] = field(default_factory=dict)
 
     def of(self, role: Role) -> dict[int, Tensor]:
         """Return the indices by domain in one role."""
-        return {"train": self.train, "source_val": self.source_val, "target": self.target}[role]
+        roles: dict[int, Tensor] = getattr(self, role)
+        return roles
 
 
 def make_split(
     examples: Examples,
     targets: Sequence[int],
     *,
-    kind: SplitKind,
+    sources: Sequence[int] | None = None,
+    kind: DrawnSplit,
     fraction: float,
     target_part: TargetPart,
     seed: int,
 ) -> Split:
-    """Hold ``targets`` out and set a fraction of every source domain aside for validation."""
-    sources = [d for d in range(len(examples.domain_names)) if d not in targets]
+    """Hold ``targets`` out and set a fraction of every source domain, by default of all others, aside."""
+    if sources is None:
+        sources = [d for d in range(len(examples.domain_names)) if d not in targets]
     if not sources:
         raise MessiError("Every domain is held out as a target; leave at least one to train on.")
     halves = {}
-    for domain, name in enumerate(examples.domain_names):
+    for domain in (*sources, *targets):
         members = (examples.domains == domain).nonzero().squeeze(1)
         if len(members) < 2:
+            name = examples.domain_names[domain]
             raise MessiError(f"The domain '{name}' has {len(members)} example; a split needs at least 2.")
         held = _held_out(examples.labels[members], kind, fraction, seed, domain)
         halves[domain] = (members[~held], members[held])
@@ -59,7 +66,42 @@ def make_split(
     )
 
 
-def _held_out(labels: Tensor, kind: SplitKind, fraction: float, seed: int, domain: int) -> Tensor:
+def official_split(examples: Examples) -> Split:
+    """Follow the parts that the data comes with: whatever is called train, and what is called val or test in some way.
+
+    Those of a domain that is trained on are of the source, those of any other domain are unseen: WILDS's id_val and
+    val, or id_test and test.
+    """
+    if not examples.parts:
+        raise MessiError("split 'official' needs data with official parts; choose --split stratified or domainbed.")
+    purposes = [_purpose(part) for part in examples.parts]
+    by_role: dict[str, dict[int, list[int]]] = {field.name: {} for field in fields(Split)}
+    trained = {d for d, purpose in zip(examples.domains.tolist(), purposes, strict=True) if purpose == "train"}
+    for index, (domain, purpose) in enumerate(zip(examples.domains.tolist(), purposes, strict=True)):
+        role = _ROLES[purpose, domain in trained]
+        by_role[role].setdefault(domain, []).append(index)
+    if not trained:
+        raise MessiError(f"No official part is called train; there are: {', '.join(sorted(set(examples.parts)))}.")
+    return Split(**{role: {d: torch.tensor(by[d]) for d in sorted(by)} for role, by in by_role.items()})
+
+
+_ROLES = {
+    ("train", True): "train",
+    ("val", True): "source_val",
+    ("val", False): "unseen_val",
+    ("test", True): "source_test",
+    ("test", False): "target",
+}
+
+
+def _purpose(part: str) -> str:
+    for purpose in ("train", "val", "test"):
+        if purpose in part.lower():
+            return purpose
+    raise MessiError(f"The official part '{part}' is none of train, val and test; rename it in the data's table.")
+
+
+def _held_out(labels: Tensor, kind: DrawnSplit, fraction: float, seed: int, domain: int) -> Tensor:
     split = domainbed_split if kind == "domainbed" else stratified_split
     held = torch.zeros(len(labels), dtype=torch.bool)
     held[split(labels, fraction, seed, domain)] = True

@@ -1,12 +1,11 @@
-"""The examples of a run behind their roles. Nothing of the target can be read before it is opened, once, at the end."""
-
-from collections.abc import Sequence
+"""The examples of a run behind their roles. No test data can be read before it is opened, once, at the end."""
 
 import torch
 from torch import Tensor
 
 from messi.core.records import Role
 from messi.data.examples import Examples
+from messi.data.images import Images
 from messi.data.splits import Split
 
 
@@ -20,8 +19,12 @@ class Vault:
     def __init__(self, examples: Examples, split: Split) -> None:
         self._examples, self._split = examples, split
         self.classes, self.domain_names = examples.classes, examples.domain_names
-        held_out = torch.isin(examples.domains, torch.tensor(list(split.target), dtype=torch.long))
-        self._sealed = held_out.clone()
+        self.has_images = isinstance(examples.inputs, Images)
+        self._sealed = torch.isin(examples.domains, torch.tensor(list(split.target), dtype=torch.long))
+        for indices in split.source_test.values():
+            self._sealed[indices] = True
+        for indices in split.unseen_val.values():  # an unseen domain may have validation data, too
+            self._sealed[indices] = False
 
     def domains(self, role: Role) -> list[int]:
         """Return the domains that have examples in a role."""
@@ -31,11 +34,19 @@ class Vault:
         """Return the examples of a domain in a role."""
         return self._checked(self._split.of(role)[domain])
 
-    def inputs(self, indices: Tensor) -> Sequence[Tensor] | Tensor:
-        """Return the raw inputs of some examples."""
+    def images(self, indices: Tensor) -> Images:
+        """Return some examples' images."""
         inputs = self._examples.inputs
-        checked = self._checked(indices)
-        return inputs[checked] if isinstance(inputs, Tensor) else [inputs[i] for i in checked.tolist()]
+        if isinstance(inputs, Tensor):
+            raise TypeError("This data has features and no images.")
+        return inputs.select(self._checked(indices))
+
+    def features(self, indices: Tensor) -> Tensor:
+        """Return some examples' features [n, F]."""
+        inputs = self._examples.inputs
+        if isinstance(inputs, Images):
+            raise TypeError("This data has images and no features.")
+        return inputs[self._checked(indices)]
 
     def labels(self, indices: Tensor) -> Tensor:
         """Return the labels of some examples."""

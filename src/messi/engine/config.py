@@ -9,7 +9,10 @@ from messi.algorithms.messi import Messi
 from messi.core.config import Bounds, Config
 from messi.core.errors import MessiError
 from messi.data.datasets._base import Augmentation, DataConfig
+from messi.data.sampling import Sampling
 from messi.data.splits import SplitKind, TargetPart
+from messi.engine.protocols import ProtocolName, protocol_settings
+from messi.evaluation.selection import SelectionRule
 from messi.models.encoder import SMALL, EncoderConfig
 
 Count = Annotated[int, Bounds(minimum=1)]
@@ -17,30 +20,56 @@ Count = Annotated[int, Bounds(minimum=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig(Config):
-    """Schedule, optimizer and splits; the paper's values for PACS."""
+    """Schedule, optimizer and splits; whatever is not given is what the protocol says."""
 
-    steps: Count = 5000
+    steps: Count | None = None
     """Number of training steps."""
-    batch_per_domain: Count = 32
-    """Images of every source domain in a batch."""
+    batch_per_domain: Count | None = None
+    """Images of a source domain in a batch."""
+    domains_per_batch: Count | None = None
+    """Source domains in a batch, drawn anew at every step; by default all."""
+    sampling: Sampling | None = None
+    """Draw a domain's images with replacement, in shuffled epochs, or with equal chances for its classes."""
     learning_rate: Annotated[float, Bounds(above=0)] | None = None
-    """Adam's learning rate, constant; by default 3e-5, or 1e-3 for the small encoders."""
-    weight_decay: Annotated[float, Bounds(minimum=0)] = 1e-6
+    """Adam's learning rate, constant."""
+    weight_decay: Annotated[float, Bounds(minimum=0)] | None = None
     """Adam's weight decay."""
     augmentation: Augmentation | None = None
     """Augmentation of the training images; by default what suits the data."""
-    evaluate_every: Count = 200
+    validation_augmentation: bool | None = None
+    """Augment the source validation images, too, as DomainBed does."""
+    evaluate_every: Count | None = None
     """Steps between evaluations; a checkpoint is written at each."""
+    selection: SelectionRule | None = None
+    """Select the step by its accuracy on validation data of the source domains, or of other, unseen ones."""
+    split: SplitKind | None = None
+    """How validation data is set aside: per class, as DomainBed does, or as the data's own table says."""
+    validation_fraction: Annotated[float, Bounds(above=0, maximum=0.9)] | None = None
+    """Share of every source domain that is held out for selection."""
+    target_part: TargetPart | None = None
+    """Report on all of the target, or on the part that DomainBed calls 'in' (80 %)."""
     log_every: Count = 10
     """Steps that one line of loss terms is the mean of."""
     deterministic: bool = True
     """Use only kernels that give the same bits every time; matters on a GPU alone."""
-    split: SplitKind = "stratified"
-    """How the validation part of a source domain is drawn."""
-    validation_fraction: Annotated[float, Bounds(above=0, maximum=0.9)] = 0.2
-    """Share of every source domain that is held out for selection."""
-    target_part: TargetPart = "all"
-    """Report on all of the target, or on the part that DomainBed calls 'in' (80 %)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(TrainingConfig):
+    """A training config in which nothing is left open."""
+
+    steps: Count
+    batch_per_domain: Count
+    sampling: Sampling
+    learning_rate: Annotated[float, Bounds(above=0)]
+    weight_decay: Annotated[float, Bounds(minimum=0)]
+    augmentation: Augmentation
+    validation_augmentation: bool
+    evaluate_every: Count
+    selection: SelectionRule
+    split: SplitKind
+    validation_fraction: Annotated[float, Bounds(above=0, maximum=0.9)]
+    target_part: TargetPart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,35 +78,44 @@ class RunConfig(Config):
 
     data: DataConfig
     target: tuple[str, ...] = ()
-    """Domains to hold out; none: all are sources."""
+    """Domains to hold out of one run. None: all are sources; on the command line, each is held out in turn."""
+    sources: tuple[str, ...] = ()
+    """Domains to train on; by default all but the target."""
     algorithm: AlgorithmConfig = field(default_factory=Messi.Config)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    protocol: ProtocolName = "messi"
+    """Whose settings to use where none are given ('messi list protocols')."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     seed: Annotated[int, Bounds(minimum=0)] = 0
     """Seed of everything random in the run."""
 
     def resolved(self) -> "RunConfig":
-        """Return this config with every default that depends on the data or the backbone filled in."""
+        """Return this config with every default that depends on protocol, data or backbone filled in."""
         backbone = self.encoder.backbone or self.data.backbone
         pretrained = self.encoder.pretrained and backbone not in SMALL
         encoder = dataclasses.replace(self.encoder, backbone=backbone, pretrained=pretrained)
         encoder.check()
-        training: dict[str, Any] = {}
-        if self.training.learning_rate is None:
-            training["learning_rate"] = 1e-3 if backbone in SMALL else 3e-5
-        if self.training.augmentation is None:
-            training["augmentation"] = self.data.augmentation
-        return dataclasses.replace(self, encoder=encoder, training=dataclasses.replace(self.training, **training))
+        given = {key: value for key, value in vars(self.training).items() if value is not None}
+        settings = Settings(**{"augmentation": self.data.augmentation, **self._protocol(backbone), **given})
+        return dataclasses.replace(self, encoder=encoder, training=settings)
+
+    @property
+    def settings(self) -> Settings:
+        """The training settings of a resolved config."""
+        if not isinstance(self.training, Settings):
+            raise MessiError("Some settings of this config are still open; use the one that resolved() returns.")
+        return self.training
+
+    def deviations(self) -> dict[str, Any]:
+        """Return the settings of a resolved config that are not its protocol's."""
+        stated = self._protocol(str(self.encoder.backbone))
+        return {key: getattr(self.training, key) for key in stated if getattr(self.training, key) != stated[key]}
 
     def folder_name(self) -> str:
         """Return a name that a person can read and that no other config has."""
-        target = "+".join(self.target) or "all"
+        target = "+".join(self.target) or ("official" if self.training.split == "official" else "all")
         target = target if len(target) <= 60 else f"{len(self.target)}-targets"  # a file name has 255 characters
         return f"{self.data.name}_{self.algorithm.name}_{target}_seed{self.seed}_{self.fingerprint()}".replace("/", "-")
 
-
-def require(value: float | str | None, name: str) -> Any:
-    """Return a value that :meth:`RunConfig.resolved` fills in."""
-    if value is None:
-        raise MessiError(f"{name} is not set; use the config that resolved() returns.")
-    return value
+    def _protocol(self, backbone: str) -> dict[str, Any]:
+        return protocol_settings(self.protocol, self.data.name, small=backbone in SMALL)

@@ -1,5 +1,6 @@
 """Measuring a trained model again, on the data of its run or on other data."""
 
+import dataclasses
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from messi.data.loader import Loader
 from messi.data.splits import Split
 from messi.data.vault import Vault
 from messi.engine.config import RunConfig
-from messi.engine.run import pick_device, split_of
+from messi.engine.run import pick_device, placed, split_of
 from messi.evaluation.measure import evaluation_records, predict_role
 from messi.evaluation.model import Model, load
 
@@ -21,7 +22,7 @@ from messi.evaluation.model import Model, load
 def evaluate_run(path: Path, *, data: DataConfig | None = None, device: str | None = None) -> list[EvaluationRecord]:
     """Measure the selected model of a finished run on its validation and target data, or on all of ``data``."""
     model = load(path, device=pick_device(device))
-    config = RunConfig.from_dict(model.description["config"])
+    config = RunConfig.from_dict(model.description["config"]).resolved()
     if data is None:
         RunDir(path).read_result()
         examples = config.data.load()
@@ -40,31 +41,18 @@ def _with_classes_of(model: Model, examples: Examples) -> Examples:
         if name not in model.classes:
             raise unknown_name("class in the model", name, model.classes)
     order = torch.tensor([model.classes.index(name) for name in examples.classes])
-    return Examples(
-        inputs=examples.inputs,
-        labels=order[examples.labels],
-        domains=examples.domains,
-        classes=model.classes,
-        domain_names=examples.domain_names,
-        fingerprint=examples.fingerprint,
-    )
+    return dataclasses.replace(examples, labels=order[examples.labels], classes=model.classes)
 
 
 def _measure(model: Model, examples: Examples, split: Split) -> list[EvaluationRecord]:
     if len(examples.input_shape) != len(model.spec.shape) or examples.input_shape[0] != model.spec.shape[0]:
         raise MessiError(f"The model takes inputs like {model.spec.shape}, but the data has {examples.input_shape}.")
-    vault = Vault(examples, split)
+    device = next(model.algorithm.parameters()).device
+    vault = Vault(placed(examples, device), split)
     vault.open_target()
-    loader = Loader(
-        vault=vault,
-        spec=model.spec,
-        augmentation="none",
-        batch_per_domain=1,
-        seed=0,
-        device=next(model.algorithm.parameters()).device,
-    )
+    loader = Loader(vault=vault, spec=model.spec, device=device)
     step, names = model.description["step"], vault.domain_names
-    roles: tuple[Role, ...] = ("source_val", "target")
+    roles: tuple[Role, ...] = ("source_val", "unseen_val", "source_test", "target")
     return [
         record
         for role in roles

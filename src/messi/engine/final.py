@@ -5,7 +5,7 @@ from messi.core.records import ExampleRecord, Role, RoutingRecord
 from messi.core.tensorfile import read_tensors
 from messi.data.pictures import to_picture
 from messi.diagnostics.routing import mean_routing_by_class
-from messi.engine.loop import Training, measure
+from messi.engine.loop import Training, measure, validation_roles
 from messi.evaluation.measure import predict_role
 from messi.evaluation.predict import Predictions
 
@@ -21,9 +21,10 @@ def evaluate_selected(training: Training, step: int) -> None:
     training.algorithm.load_state_dict(state)
     training.loader.vault.open_target()
     predictions: dict[Role, dict[int, Predictions]] = {
-        "source_val": predict_role(training.algorithm, training.loader, "source_val"),
-        "target": measure(training, "target", step),
+        role: predict_role(training.algorithm, training.loader, role) for role in validation_roles(training)
     }
+    tests: tuple[Role, ...] = ("source_test", "target")
+    predictions |= {role: measure(training, role, step) for role in tests}
     for role, by_domain in predictions.items():
         for number, (domain, predicted) in enumerate(by_domain.items()):
             _record_routing(training, role, domain, predicted)
@@ -52,7 +53,7 @@ def _record_routing(training: Training, role: Role, domain: int, predicted: Pred
 def _record_examples(training: Training, role: Role, domain: int, predicted: Predictions) -> None:
     """Save evenly spaced images of a domain as PNG files, each with what the model says of it."""
     vault = training.loader.vault
-    if len(training.loader.spec.shape) == 1:
+    if not vault.has_images:
         return
     indices = vault.indices(role, domain)
     probabilities = predicted.logits.softmax(-1)
@@ -63,7 +64,7 @@ def _record_examples(training: Training, role: Role, domain: int, predicted: Pre
         file = folder / f"{role}-{domain}-{number}.png"
         with writing(file):
             folder.mkdir(exist_ok=True)
-            picture = to_picture(vault.inputs(indices[place : place + 1])[0])
+            picture = to_picture(vault.images(indices[place : place + 1])[0])
             picture.thumbnail(THUMBNAIL)
             picture.save(file)
         experts = () if predicted.routing is None else tuple(predicted.routing[place].tolist())

@@ -13,7 +13,7 @@ from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
 from messi.data.loader import Loader
 from messi.engine.checkpoint import load_checkpoint, save_checkpoint
-from messi.engine.config import TrainingConfig
+from messi.engine.config import Settings
 from messi.engine.interrupt import Interrupted, stop_on_signal
 from messi.engine.ledger import Ledger
 from messi.engine.stepper import AdamStepper
@@ -28,7 +28,7 @@ class Training:
     """The parts of one run."""
 
     folder: RunDir
-    config: TrainingConfig
+    config: Settings
     seed: int
     algorithm: Algorithm
     stepper: AdamStepper
@@ -74,10 +74,17 @@ def measure(training: Training, role: Role, step: int) -> dict[int, Predictions]
     return predictions
 
 
+def validation_roles(training: Training) -> list[Role]:
+    """Return the roles that may be looked at during training and have data."""
+    roles: tuple[Role, ...] = ("source_val", "unseen_val")
+    return [role for role in roles if training.loader.vault.domains(role)]
+
+
 def _evaluate_and_select(training: Training, step: int) -> None:
-    ledger = training.ledger
-    measure(training, "source_val", step)
-    if select(ledger.evaluations).step == step:
+    ledger, rule = training.ledger, training.config.selection
+    for role in validation_roles(training):
+        measure(training, role, step)
+    if select(ledger.evaluations, rule).step == step:
         save_model(
             training.folder.model,
             training.algorithm,
@@ -85,7 +92,7 @@ def _evaluate_and_select(training: Training, step: int) -> None:
             spec=training.loader.spec,
             description={**training.description, "step": step},
         )
-    score = statistics.fmean(r.accuracy for r in ledger.evaluations if r.step == step)
+    score = statistics.fmean(r.accuracy for r in ledger.evaluations if r.step == step and r.role == rule)
     for observer in ledger.observers:
         observer.evaluated(step, score)
 

@@ -1,7 +1,8 @@
 """A config becomes a finished run: a folder with records, the selected model, a result and a report."""
 
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,13 @@ from messi.core.info import environment, version
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed, deterministic
 from messi.data.examples import Examples, domain_indices
+from messi.data.images import Images
 from messi.data.loader import Loader
-from messi.data.splits import Split, make_split
+from messi.data.placement import place
+from messi.data.sampling import Sampler
+from messi.data.splits import Split, make_split, official_split
 from messi.data.vault import Vault
-from messi.engine.config import RunConfig, require
+from messi.engine.config import RunConfig
 from messi.engine.final import evaluate_selected
 from messi.engine.ledger import Ledger
 from messi.engine.loop import Training, train
@@ -48,6 +52,7 @@ def run(
     out: str | Path | None = None,
     device: str | None = None,
     observers: Sequence[Observer] = (),
+    load: Callable[[], Examples] | None = None,
 ) -> RunResult:
     """Train, select, evaluate the target once, and leave everything in a folder.
 
@@ -58,15 +63,17 @@ def run(
         out: the run folder; by default one under ``runs/`` that is named by the config.
         device: such as "cpu" or "cuda"; by default a GPU if there is one.
         observers: objects that are told of progress.
+        load: gives the examples, such as those already loaded for another run; by default ``config.data.load``.
 
     """
     config = config.resolved()
     folder = RunDir(Path(out) if out else Path("runs") / config.folder_name())
     if folder.is_finished(config.to_dict(), version()):
         return read_result(folder, fresh=False)
-    examples = config.data.load()
-    with deterministic(enabled=config.training.deterministic):
-        training = prepare(config, examples, folder, pick_device(device), observers)
+    place = pick_device(device)
+    examples = load() if load else config.data.load()
+    with deterministic(enabled=config.settings.deterministic):
+        training = prepare(config, examples, folder, place, observers)
         with folder.locked(), closing(training.ledger):
             folder.begin(training.description)
             train(training)
@@ -82,43 +89,69 @@ def prepare(
     observers: Sequence[Observer] = (),
 ) -> Training:
     """Build the parts of a run; ``config`` is a resolved one. Nothing is written."""
-    settings, split = config.training, split_of(config, examples)
-    vault = Vault(examples, split)
+    settings, split = config.settings, split_of(config, examples)
     spec = config.encoder.input_spec(examples.input_shape)
+    vault = Vault(placed(examples, device), split)
     loader = Loader(
         vault=vault,
         spec=spec,
-        augmentation=require(settings.augmentation, "augmentation"),
-        batch_per_domain=settings.batch_per_domain,
-        seed=config.seed,
         device=device,
+        seed=config.seed,
+        sampler=_sampler(config, examples, split),
+        augmentation=settings.augmentation,
+        validation_augmentation=settings.validation_augmentation,
     )
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     torch.manual_seed(derive_seed("initialise", config.seed))
     algorithm = build(config.algorithm, task=task, encoder=config.encoder).to(device)
-    learning_rate = require(settings.learning_rate, "learning_rate")
     return Training(
         folder=folder,
         config=settings,
         seed=config.seed,
         algorithm=algorithm,
-        stepper=AdamStepper(algorithm, learning_rate=learning_rate, weight_decay=settings.weight_decay),
+        stepper=AdamStepper(algorithm, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay),
         loader=loader,
         ledger=Ledger(folder.records, [TensorBoard(folder.path / "tensorboard"), *observers]),
         task=task,
-        description=_description(config, examples),
+        description=_description(config, examples, split),
     )
 
 
 def split_of(config: RunConfig, examples: Examples) -> Split:
-    """Return the roles of the examples in a run."""
-    settings = config.training
+    """Return the roles of the examples in a run; ``config`` is a resolved one."""
+    settings = config.settings
+    targets, sources = (domain_indices(examples, names) for names in (config.target, config.sources))
+    if settings.split == "official":
+        if targets or sources:
+            raise MessiError("split 'official' says itself which domains are trained on; leave --target and --sources.")
+        return official_split(examples)
+    if both := set(config.target) & set(config.sources):
+        raise MessiError(f"A domain cannot be source and target: {', '.join(sorted(both))}.")
     return make_split(
         examples,
-        domain_indices(examples, config.target),
+        targets,
+        sources=sources or None,
         kind=settings.split,
         fraction=settings.validation_fraction,
         target_part=settings.target_part,
+        seed=config.seed,
+    )
+
+
+def placed(examples: Examples, device: torch.device) -> Examples:
+    """Return the examples with their pixels as near to the device as they fit."""
+    inputs = examples.inputs
+    return dataclasses.replace(examples, inputs=place(inputs, device)) if isinstance(inputs, Images) else examples
+
+
+def _sampler(config: RunConfig, examples: Examples, split: Split) -> Sampler:
+    settings, members = config.settings, list(split.train.values())
+    return Sampler(
+        members=members,
+        labels=[examples.labels[indices] for indices in members],
+        kind=settings.sampling,
+        per_domain=settings.batch_per_domain,
+        domains_per_batch=settings.domains_per_batch,
         seed=config.seed,
     )
 
@@ -141,7 +174,7 @@ def pick_device(name: str | None) -> torch.device:
 
 
 def _finish(training: Training, config: RunConfig) -> None:
-    selected = select(training.ledger.evaluations)
+    selected = select(training.ledger.evaluations, config.settings.selection)
     evaluate_selected(training, selected.step)
     chosen = [record for record in training.ledger.evaluations if record.step == selected.step]
     result = {
@@ -149,18 +182,20 @@ def _finish(training: Training, config: RunConfig) -> None:
         "selected_step": selected.step,
         "source_val": {r.domain: r.accuracy for r in chosen if r.role == "source_val"},
         "target": {r.domain: r.accuracy for r in chosen if r.role == "target"},
-        "target_part": config.training.target_part,
+        "target_part": config.settings.target_part,
+        "protocol": config.protocol,
+        "deviations": config.deviations(),
     }
     write_text(training.folder.result, json.dumps(result, indent=2) + "\n")
 
 
-def _description(config: RunConfig, examples: Examples) -> dict[str, object]:
+def _description(config: RunConfig, examples: Examples, split: Split) -> dict[str, object]:
     return {
         "config": config.to_dict(),
         "version": version(),
         "data": examples.fingerprint,
         "classes": list(examples.classes),
-        "sources": [name for name in examples.domain_names if name not in config.target],
-        "target": list(config.target),
+        "sources": [examples.domain_names[domain] for domain in split.train],
+        "target": [examples.domain_names[domain] for domain in split.target],
         "environment": environment(),
     }

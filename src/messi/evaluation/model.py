@@ -14,7 +14,9 @@ from messi.core.batch import InputSpec, Task
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
+from messi.data.images import Images
 from messi.data.pictures import read_picture, to_tensor
+from messi.data.placement import brought
 from messi.data.preprocess import prepare
 from messi.evaluation.predict import evaluating, predict
 from messi.models.encoder import EncoderConfig
@@ -53,7 +55,7 @@ class Model:
         with evaluating(self.algorithm):
             for start in range(0, len(images), batch_size):
                 raw = [self._raw(image) for image in images[start : start + batch_size]]
-                output = predict(self.algorithm, prepare(raw, self.spec, device))
+                output = predict(self.algorithm, self._ready(raw, device))
                 logits.append(output.logits)
                 routing.append(output.routing)
         probabilities = torch.cat(logits).softmax(-1)
@@ -67,6 +69,13 @@ class Model:
     def read(self, path: str | Path) -> Tensor:
         """Read an image file as this model wants it."""
         return read_picture(Path(path), channels=self._channels)
+
+    def _ready(self, raw: Sequence[Tensor], device: torch.device) -> Tensor:
+        """Return raw inputs as the encoder takes them."""
+        if len(self.spec.shape) == 1:
+            return torch.stack(list(raw)).to(device)
+        (images,) = brought([Images.pack(raw)], device)
+        return prepare(images, self.spec)
 
     @property
     def _channels(self) -> int:

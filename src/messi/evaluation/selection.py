@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from messi.core.errors import MessiError, unknown_name
 from messi.core.records import EvaluationRecord, Record, Role
@@ -35,11 +36,15 @@ class Rule:
     scores: Callable[[Reader], dict[int, float]]
 
 
-def _mean_source_validation(reader: Reader) -> dict[int, float]:
-    return {step: statistics.fmean(values) for step, values in reader.accuracies("source_val").items()}
+def _mean_over_domains(role: Role) -> Rule:
+    def scores(reader: Reader) -> dict[int, float]:
+        return {step: statistics.fmean(values) for step, values in reader.accuracies(role).items()}
+
+    return Rule(role, frozenset({role}), scores)
 
 
-RULES = {rule.name: rule for rule in (Rule("source_val", frozenset({"source_val"}), _mean_source_validation),)}
+RULES = {rule.name: rule for rule in (_mean_over_domains("source_val"), _mean_over_domains("unseen_val"))}
+SelectionRule = Literal["source_val", "unseen_val"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,9 @@ def select(records: Iterable[Record], rule: str = "source_val") -> Selection:
     chosen = RULES[rule]
     scores = chosen.scores(Reader(records, chosen.roles, rule))
     if not scores:
-        raise MessiError("Nothing was evaluated yet, so no step can be selected.")
+        raise MessiError(
+            f"Nothing was evaluated that the selection rule '{rule}' reads, so no step can be selected; "
+            f"choose another with --selection ({', '.join(RULES)})."
+        )
     step = max(sorted(scores), key=lambda s: scores[s])
     return Selection(rule=rule, step=step, score=scores[step])

@@ -5,7 +5,7 @@ import difflib
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import timm
 import torch
@@ -33,12 +33,15 @@ class EncoderConfig(Config):
     weights: str | None = None
     """A file with pretrained weights (safetensors or a plain state dict) instead of a download."""
 
+    normalisation: Literal["encoder", "imagenet"] = "encoder"
+    """Normalise by the statistics that a timm model was published with (mostly ImageNet's), or always by ImageNet's."""
+
     def input_spec(self, data_shape: tuple[int, ...]) -> InputSpec:
         """Return what this encoder wants to see of data whose raw inputs have ``data_shape``."""
         if len(data_shape) == 1:
             return InputSpec(shape=data_shape)
         channels = data_shape[0]
-        mean, std = (_IMAGENET_MEAN, _IMAGENET_STD) if channels == 3 else ((0.0,) * channels, (1.0,) * channels)
+        mean, std = self._statistics() if channels == 3 else ((0.0,) * channels, (1.0,) * channels)
         return InputSpec(shape=(channels, *self._image_size()), mean=mean, std=std)
 
     def build(self, input_shape: tuple[int, ...]) -> "Encoder":
@@ -57,7 +60,9 @@ class EncoderConfig(Config):
         return dataclasses.replace(self, pretrained=False, weights=None)
 
     def check(self) -> None:
-        """Raise when there is no such backbone."""
+        """Raise when there is no such backbone, or no such file."""
+        if self.weights and not Path(self.weights).is_file():
+            raise MessiError(f"There is no weights file {self.weights}.")
         if self.backbone not in SMALL and not timm.is_model(str(self.backbone)):
             near = difflib.get_close_matches(str(self.backbone), [*SMALL, *timm.list_models()], n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
@@ -72,6 +77,12 @@ class EncoderConfig(Config):
         published: Any = timm.get_pretrained_cfg(str(self.backbone))
         height, width = published.input_size[1:]
         return (height, width)
+
+    def _statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        if self.normalisation == "imagenet" or self.backbone in SMALL:
+            return _IMAGENET_MEAN, _IMAGENET_STD
+        published: Any = timm.get_pretrained_cfg(str(self.backbone))
+        return tuple(published.mean), tuple(published.std)
 
     def _timm_model(self, input_shape: tuple[int, ...]) -> Any:
         self.check()
@@ -118,8 +129,6 @@ def _load_weights(model: nn.Module, path: Path) -> None:
 
 
 def _read_state(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise MessiError(f"There is no weights file {path}.")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)

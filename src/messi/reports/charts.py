@@ -69,14 +69,14 @@ class Chart:
 
 
 def accuracy_chart(runs: Sequence[FinishedRun]) -> Chart:
-    """Draw mean source validation accuracy against step, one line per run, with the selected step marked."""
-    rule = RULES["source_val"]
+    """Draw mean validation accuracy against step, one line per run, with the selected step marked."""
     series = []
     for place, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
+        rule = RULES[run.selection]
         shares = rule.scores(Reader(run.records, rule.roles, rule.name))
         values = {step: 100 * share for step, share in shares.items()}
         series.append(Series(place, label, values, run.selected_step))
-    title = "Mean accuracy on the validation parts of the sources, %"
+    title = "Mean accuracy on the validation data, %"
     return draw(title, series, "{:.1f} %".format, last=_last_step(runs))
 
 

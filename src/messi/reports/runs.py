@@ -31,8 +31,12 @@ class FinishedRun:
     targets: tuple[str, ...]
     environment: dict[str, str]
     selection: str
+    validation: Role
+    """The role that the selection rule reads."""
     selected_step: int
     target_part: str
+    protocol: str
+    """Its name, and the settings that are not its own."""
     records: tuple[Record, ...]
 
     def of_kind(self, kind: type[RecordType]) -> list[RecordType]:
@@ -65,13 +69,15 @@ def read_run(path: Path) -> FinishedRun:
             targets=tuple(description["target"]),
             environment=description["environment"],
             selection=result["selection"],
+            validation=result["selection"],
             selected_step=result["selected_step"],
             target_part=result["target_part"],
+            protocol="; ".join([result["protocol"], *(f"{k} {v}" for k, v in result["deviations"].items())]),
             records=tuple(folder.read_records()),
         )
     except KeyError as error:
         raise MessiError(f"{path} is not a run that this version can read: {error} is missing.") from error
-    if not run.selected("source_val"):
+    if not run.selected(run.validation):
         raise MessiError(f"{path} is damaged: records.jsonl says nothing of the selected step {run.selected_step}.")
     return run
 

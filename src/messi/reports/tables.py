@@ -17,12 +17,13 @@ class ResultRow:
     seed: int
     steps: int
     selected_step: int
-    source_val: float
-    """The mean over source domains of the accuracy on their validation part."""
-    source_count: int
+    validation: float
+    """The mean over domains of the accuracy on the validation data that the step was selected by."""
+    validation_count: int
     targets: tuple[EvaluationRecord, ...]
     target_part: str
     selection: str
+    protocol: str
 
     @property
     def worst_target(self) -> EvaluationRecord | None:
@@ -56,24 +57,25 @@ def result_table(rows: Sequence[ResultRow]) -> ResultTable:
         "Run",
         *(f"Target {domain} %" for domain in domains),
         *worst,
-        *("Source validation %", "Selected step", "Selection", "Target part", "Seed"),
+        *("Validation %", "Selected step", "Selection", "Target part", "Protocol", "Seed"),
     )
     return ResultTable(header, tuple(_cells(row, domains, with_worst=bool(worst)) for row in rows))
 
 
 def _row(run: FinishedRun, label: str) -> ResultRow:
-    source = run.selected("source_val")
+    validation = run.selected(run.validation)
     return ResultRow(
         label=label,
         algorithm=run.algorithm,
         seed=run.seed,
         steps=run.steps,
         selected_step=run.selected_step,
-        source_val=statistics.fmean(record.accuracy for record in source),
-        source_count=sum(record.count for record in source),
+        validation=statistics.fmean(record.accuracy for record in validation),
+        validation_count=sum(record.count for record in validation),
         targets=tuple(run.selected("target")),
         target_part=run.target_part,
         selection=run.selection,
+        protocol=run.protocol,
     )
 
 
@@ -84,9 +86,10 @@ def _cells(row: ResultRow, domains: Sequence[str], *, with_worst: bool) -> tuple
         row.label,
         *(measured.get(domain, "") for domain in domains),
         *([f"{percent(worst.accuracy)} ({worst.domain})" if worst else ""] if with_worst else []),
-        f"{percent(row.source_val)} (n = {row.source_count})",
+        f"{percent(row.validation)} (n = {row.validation_count})",
         f"{row.selected_step} of {row.steps}",
         row.selection,
         row.target_part if row.targets else "",
+        row.protocol,
         str(row.seed),
     )

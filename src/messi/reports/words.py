@@ -68,10 +68,10 @@ def _compared(rows: Sequence[ResultRow]) -> str:
 
 
 def _without_target(rows: Sequence[ResultRow]) -> str:
-    best = max(rows, key=lambda row: row.source_val)
+    best = max(rows, key=lambda row: row.validation)
     return (
         f"{'No' if len(rows) == 1 else 'Not every'} run held a domain out, so how well the models do on a new one is "
-        f"not known; {best.label} is right on {percent(best.source_val)}\u00a0% of the sources' validation parts."
+        f"not known; {best.label} is right on {percent(best.validation)}\u00a0% of the validation data."
     )
 
 

@@ -6,19 +6,21 @@ the label with noise of the environment's probability, so colour is a shortcut t
 is 0.5: environment 5, the paper's target.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import InterpolationMode, functional
 
 from messi.core.config import Bounds
 from messi.core.errors import MessiError
 from messi.core.seeding import generator
 from messi.data.datasets._base import Augmentation, DataConfig
-from messi.data.digits import EMBEDDED, load_digits
-from messi.data.examples import Examples, digest
+from messi.data.digit_environments import BELOW_FIVE, color, deal_digits, draw_binary_labels, join, rotate
+from messi.data.digits import EMBEDDED
+from messi.data.examples import Examples
+from messi.data.watcher import Watcher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,34 +49,28 @@ class RotatedColoredMnist(DataConfig):
     data_seed: int = 0
     """Seed of the construction; the same for all runs that are compared."""
 
-    def load(self) -> Examples:
+    def load(self, watcher: Watcher | None = None) -> Examples:  # noqa: ARG002 (nothing to tell)
         """Build the test environment and the K others."""
         test = self._test_environment()
         chosen = sorted([test, *self._sources(test)])
-        images, digits = load_digits(self.digits)
-        order = torch.randperm(len(digits), generator=generator("digits", self.data_seed))
+        hands = deal_digits(self.digits, self.data_seed, self.environments)
         parts = []
         for environment in chosen:
-            members = order[environment :: self.environments]
+            members = slice(None)
             if self.budget and environment != test:
-                members = members[: self.budget // self.num_sources]
+                members = slice(self.budget // self.num_sources)
+            images, digits = hands[environment]
             parts.append(self._environment(environment, images[members], digits[members]))
-        inputs = torch.cat([pixels for pixels, _ in parts])
-        labels = torch.cat([part for _, part in parts])
-        domains = torch.cat([torch.full_like(part, i) for i, (_, part) in enumerate(parts)])
-        return Examples(
-            inputs=inputs,
-            labels=labels,
-            domains=domains,
-            classes=("digits 5-9", "digits 0-4"),
-            domain_names=tuple(self._name(environment) for environment in chosen),
-            fingerprint=digest(inputs, labels, domains),
-        )
+        return join(parts, BELOW_FIVE, [self._name(environment) for environment in chosen])
 
     @property
     def test_domain(self) -> str:
         """The name of the environment without rotation in which colour says nothing of the label."""
         return self._name(self._test_environment())
+
+    def default_targets(self, domains: Sequence[str]) -> list[tuple[str, ...]]:  # noqa: ARG002 (there is but one)
+        """Return the test environment."""
+        return [(self.test_domain,)]
 
     def _factors(self, environment: int) -> tuple[float, float]:
         row, column = divmod(environment, round(1 / self.color_step))
@@ -113,12 +109,5 @@ class RotatedColoredMnist(DataConfig):
         """Return two-channel images [n, 2, 28, 28] and noisy binary labels [n] of one environment."""
         rotation, flip = self._factors(environment)
         stream = generator("environment", self.data_seed, environment)
-        labels = (digits < 5) ^ _bernoulli(self.label_noise, len(digits), stream)
-        color = labels ^ _bernoulli(flip, len(digits), stream)
-        rotated = functional.rotate(images[:, None], rotation, InterpolationMode.BILINEAR)
-        channels = torch.stack([~color, color], dim=1)[:, :, None, None]
-        return rotated * channels, labels.long()
-
-
-def _bernoulli(probability: float, number: int, stream: torch.Generator) -> Tensor:
-    return torch.rand(number, generator=stream) < probability
+        labels = draw_binary_labels(digits, self.label_noise, stream)
+        return color(rotate(images, rotation), labels, flip, stream), labels.long()

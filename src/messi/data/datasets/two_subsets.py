@@ -15,6 +15,7 @@ from messi.core.config import Bounds
 from messi.core.seeding import generator
 from messi.data.datasets._base import Augmentation, DataConfig
 from messi.data.examples import Examples, digest
+from messi.data.watcher import Watcher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class TwoSubsets(DataConfig):
     data_seed: int = 0
     """Seed of the examples."""
 
-    def load(self) -> Examples:
+    def load(self, watcher: Watcher | None = None) -> Examples:  # noqa: ARG002 (nothing to tell)
         """Draw the examples."""
         stream = generator("two_subsets", self.data_seed)
         domains = torch.arange(4).repeat_interleave(self.per_domain)

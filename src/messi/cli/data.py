@@ -1,0 +1,172 @@
+"""``messi data``: what data there is, whether it is whole, and how it looks."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from messi.cli.output import Row, print_rows
+from messi.cli.progress import data_progress
+from messi.cli.sources import find_data
+from messi.core.errors import MessiError, unknown_name
+from messi.core.files import replace_atomically
+from messi.data.contact_sheet import contact_sheet
+from messi.data.datasets._base import DATASETS, DataConfig, PictureData
+from messi.data.datasets._benchmark import Benchmark
+from messi.data.examples import Examples
+from messi.data.images import Images
+from messi.data.verify import Finding, verify
+
+_SHOWN = 20
+_MOST_COLUMNS = 12
+
+
+def main(arguments: list[str]) -> int:
+    """Run one of the four subcommands."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        _print("usage: messi data COMMAND\n")
+        for name, command in COMMANDS.items():
+            _print(f"  {name:<20}{(command.__doc__ or '').splitlines()[0]}")
+        _print("\nDATA is whatever 'messi train --data' takes.")
+        return 0
+    if arguments[0] not in _BY_WORD:
+        raise unknown_name("command of 'messi data'", arguments[0], _BY_WORD)
+    return _BY_WORD[arguments[0]](arguments[1:])
+
+
+def list_all(arguments: list[str]) -> int:
+    """Print every data set that has a name, and whether it is here."""
+    tyro.cli(lambda: None, prog="messi data list", args=arguments)
+    print_rows([_row(name, DATASETS.config(name)) for name in DATASETS.names()])
+    return 0
+
+
+def prepare(arguments: list[str]) -> int:
+    """Download the data if it is not here, and decode every image once."""
+    data, _ = _parse("prepare", prepare, arguments)
+    examples = data.load(data_progress())
+    _print(_summary(examples))
+    return 0
+
+
+def verify_all(arguments: list[str]) -> int:
+    """Name what is missing, extra, corrupt or duplicated; exit code 1 if anything is."""
+    data, _ = _parse("verify", verify_all, arguments)
+    if not isinstance(data, PictureData):
+        raise MessiError(f"There are no files to verify: '{data.name}' is made or read as a whole.")
+    listing, store = data.prepare(data_progress())
+    manifest = data.manifest if isinstance(data, Benchmark) else None
+    version, findings = verify(listing, store, manifest)
+    _print(f"{len(listing):,} images, {len(listing.domain_names)} domains, {len(listing.classes)} classes")
+    if manifest and version:
+        _print(f"compared with {manifest.title}, version '{version.name}' ({version.images:,} images)")
+    _print_findings(findings)
+    return 1 if findings else 0
+
+
+def show(arguments: list[str]) -> int:
+    """Print the domain x class table and draw a contact sheet."""
+    data, out = _parse("show", show, arguments)
+    examples = data.load(data_progress())
+    _print_counts(examples)
+    if isinstance(data, Benchmark):
+        manifest = data.manifest
+        _print(f"{manifest.about}\nlicence   {manifest.licence}\ncitation  {manifest.citation}")
+    _print(_summary(examples))
+    if isinstance(examples.inputs, Images):
+        path = out or Path(f"{data.name}.png")
+        picture = contact_sheet(examples)
+        replace_atomically(path, lambda temporary: picture.save(temporary, format="PNG"))
+        _print(f"picture   {path}")
+    return 0
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "list": list_all,
+    "prepare DATA": prepare,
+    "verify DATA": verify_all,
+    "show DATA": show,
+}
+_BY_WORD = {name.split()[0]: command for name, command in COMMANDS.items()}
+
+
+def _parse(word: str, command: Callable[[list[str]], int], arguments: list[str]) -> tuple[DataConfig, Path | None]:
+    """Return the data that is named first, with its options, and where a picture of it goes."""
+    if not arguments or arguments[0].startswith("-"):
+        raise MessiError(f"Name the data first: 'messi data {word} DATA', such as a folder or 'pacs'.")
+    default = find_data(arguments[0])
+
+    def parsed(
+        *,
+        out: Path | None = None,
+        config: Annotated[DataConfig, tyro.conf.arg(name="")] = default,
+    ) -> tuple[DataConfig, Path | None]:
+        """Options of the chosen data.
+
+        Args:
+            out: For show: the picture to write; by default NAME.png.
+            config: The data's own options.
+
+        """
+        return config, out
+
+    flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed, tyro.conf.AvoidSubcommands)
+    about = (command.__doc__ or "").splitlines()[0]
+    return tyro.cli(parsed, prog=f"messi data {word} DATA", description=about, args=arguments[1:], config=flat)
+
+
+def _row(name: str, cls: type[DataConfig]) -> Row:
+    row: Row = {"name": name, "domains": "", "classes": "", "images": "", "where": "made on the fly"}
+    if issubclass(cls, Benchmark):
+        data = cls()
+        manifest = data.manifest
+        row["domains"], row["classes"] = str(len(manifest.domains) or ""), str(len(manifest.classes) or "")
+        row["images"] = " or ".join(f"{version.images:,}" for version in manifest.versions)
+        row["where"] = str(data.local_root() or "not here: 'messi data prepare' downloads it")
+    elif issubclass(cls, PictureData) or "path" in cls.__dataclass_fields__:
+        row["where"] = "your own: name its path"
+    return {**row, "what": (cls.__doc__ or "").splitlines()[0]}
+
+
+def _print_counts(examples: Examples) -> None:
+    """Print how many examples there are; the more numerous names go down the page."""
+    cells = examples.domains * len(examples.classes) + examples.labels
+    counts = cells.bincount(minlength=len(examples.domain_names) * len(examples.classes))
+    table = counts.view(len(examples.domain_names), len(examples.classes))
+    down, across, what = examples.domain_names, examples.classes, "domain"
+    if len(across) > _MOST_COLUMNS and len(across) > len(down):
+        down, across, what, table = across, down, "class", table.T
+    shown = across[:_MOST_COLUMNS]
+    what, total = _other(what, across), _other("all", across)
+    rows: list[Row] = [
+        {what: name, **dict(zip(shown, row[: len(shown)].tolist(), strict=True)), total: int(row.sum())}
+        for name, row in zip(down, table, strict=True)
+    ]
+    rows.append({what: total, **dict(zip(shown, table.sum(0).tolist(), strict=False)), total: int(table.sum())})
+    print_rows(rows)
+
+
+def _other(name: str, taken: Sequence[str]) -> str:
+    return f"({name})" if name in taken else name
+
+
+def _print_findings(findings: list[Finding]) -> None:
+    if not findings:
+        _print("everything is as it should be")
+    for kind in dict.fromkeys(finding.kind for finding in findings):
+        texts = [finding.text for finding in findings if finding.kind == kind]
+        for text in texts[:_SHOWN]:
+            _print(f"{kind:<10}{text}")
+        if len(texts) > _SHOWN:
+            _print(f"{kind:<10}and {len(texts) - _SHOWN:,} more")
+
+
+def _summary(examples: Examples) -> str:
+    names = f"{len(examples.domain_names)} domains, {len(examples.classes)} classes"
+    return f"{len(examples):,} examples, {names}; fingerprint {examples.fingerprint[:12]}"
+
+
+def _print(text: str) -> None:
+    Console(soft_wrap=True, highlight=False).print(text, markup=False)

@@ -1,0 +1,35 @@
+"""What ``--data`` can name."""
+
+from pathlib import Path
+
+from messi.core.errors import MessiError
+from messi.data.datasets._base import DATASETS, DataConfig
+from messi.data.datasets.arrays import Arrays
+from messi.data.datasets.folder import Folder
+from messi.data.datasets.table import SUFFIXES, Table
+from messi.data.datasets.wilds import METADATA, Wilds
+
+BY_PATH = ("arrays", "folder", "table", "wilds")
+
+
+def find_data(name: str) -> DataConfig:
+    """Return the data set of that name, or what lies at that path."""
+    names = [known for known in DATASETS.names() if known not in BY_PATH]
+    path = Path(name)
+    if name in names:
+        config: DataConfig = DATASETS.config(name)()
+        return config
+    if not path.exists():
+        raise MessiError(
+            f"There is no folder or file {name} and no data set of that name; there are: {', '.join(names)}."
+        )
+    if path.is_dir():
+        return Wilds(path=name) if (path / METADATA).is_file() else Folder(path=name)
+    if path.suffix.lower() in SUFFIXES:
+        return Table(path=name)
+    if path.suffix.lower() == ".npz":
+        return Arrays(path=name)
+    raise MessiError(
+        f"{name} is no data that can be read: give a folder domain/class/image, a table "
+        f"({', '.join(SUFFIXES)}), or arrays (.npz)."
+    )

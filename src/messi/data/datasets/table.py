@@ -1,0 +1,81 @@
+"""Your own images by a table: CSV, TSV or Parquet with a row for every image."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from messi.core.errors import MessiError, unknown_name
+from messi.data.datasets._base import PictureData
+from messi.data.listing import Listing, make_listing
+from messi.data.watcher import Watcher
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+_LINES_BEFORE_FIRST_ROW = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(PictureData):
+    """Your own images by a CSV, TSV or Parquet table with columns for path, label, domain and, if you like, split."""
+
+    path: tyro.conf.Fixed[str]
+    """The table."""
+    root: str | None = None
+    """The folder that paths in the table start from; by default the table's own."""
+    path_column: str = "path"
+    """The column with the image files."""
+    label_column: str = "label"
+    """The column with the classes."""
+    domain_column: str = "domain"
+    """The column with the domains."""
+    split_column: str = "split"
+    """The column with train, val and test for --split official; it may be missing otherwise."""
+
+    def listing(self, watcher: Watcher) -> Listing:  # noqa: ARG002 (nothing to tell)
+        """Return the image files."""
+        path = Path(self.path)
+        columns = read_table(path)
+        wanted = (self.path_column, self.domain_column, self.label_column)
+        for name in wanted:
+            if name not in columns:
+                raise unknown_name(f"column in {path}", name, columns)
+        rows = list(zip(*(columns[name] for name in wanted), strict=True))
+        for number, row in enumerate(rows, start=_LINES_BEFORE_FIRST_ROW):
+            if not all(row):
+                raise MessiError(f"Row {number} of {path} has an empty cell; fill in {', '.join(wanted)}.")
+        root = Path(self.root) if self.root else path.parent
+        return make_listing(root, rows, parts=columns.get(self.split_column, ()), numbers_in_order=True)
+
+
+def read_table(path: Path) -> dict[str, Sequence[str]]:
+    """Return the columns of a table, everything as text."""
+    columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    if not any(columns.values()):
+        raise MessiError(f"The table {path} has no rows.")
+    return columns
+
+
+def _read_csv(path: Path) -> dict[str, Sequence[str]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            header, *rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
+    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
+        raise MessiError(f"The table {path} cannot be read: {error}. It must be CSV in UTF-8 with a header.") from error
+    rows = [row for row in rows if row]
+    for number, row in enumerate(rows, start=_LINES_BEFORE_FIRST_ROW):
+        if len(row) != len(header):
+            raise MessiError(f"Row {number} of {path} has {len(row)} cells, but the header has {len(header)}.")
+    return {name: [row[index] for row in rows] for index, name in enumerate(header)}
+
+
+def _read_parquet(path: Path) -> dict[str, Sequence[str]]:
+    from pyarrow import ArrowException, parquet  # noqa: PLC0415 (slow to import, needed for this alone)
+
+    try:
+        table = parquet.read_table(path)
+    except (OSError, ArrowException) as error:
+        raise MessiError(f"The table {path} cannot be read as Parquet: {error}") from error
+    columns = zip(table.column_names, table.columns, strict=True)
+    return {name: ["" if value is None else str(value) for value in column.to_pylist()] for name, column in columns}

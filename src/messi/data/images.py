@@ -1,0 +1,74 @@
+"""Images of any sizes in one flat tensor, wherever that lies: in a file, in memory or on a GPU."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Images(Sequence[Tensor]):
+    """N uint8 images: row after row, the channels of a pixel together, one image after the other."""
+
+    pixels: Tensor
+    """[bytes]"""
+    offsets: Tensor
+    """[N] where each image begins."""
+    sizes: Tensor
+    """[N, 2] height and width."""
+    channels: int
+
+    @classmethod
+    def pack(cls, images: Sequence[Tensor] | Tensor) -> "Images":
+        """Lay images [channels, height, width] one after the other."""
+        if isinstance(images, Tensor):
+            number, channels, height, width = images.shape
+            offsets = torch.arange(number) * (channels * height * width)
+            pixels = images.permute(0, 2, 3, 1).flatten()
+            return cls(pixels, offsets, torch.tensor([height, width]).repeat(number, 1), channels)
+        sizes = torch.tensor([image.shape[1:] for image in images])
+        pixels = torch.cat([image.permute(1, 2, 0).flatten() for image in images])
+        channels = len(images[0])
+        return cls(pixels, _starts(sizes.prod(1) * channels), sizes, channels)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __getitem__(self, index: int) -> Tensor:  # type: ignore[override]  # one image, never a slice
+        """Return one image [channels, height, width]: a view."""
+        start, (height, width) = int(self.offsets[index]), self.sizes[index].tolist()
+        flat = self.pixels[start : start + height * width * self.channels]
+        return flat.view(height, width, self.channels).permute(2, 0, 1)
+
+    def select(self, indices: Tensor | slice) -> "Images":
+        """Return some of the images, without touching a pixel."""
+        return replace(self, offsets=self.offsets[indices], sizes=self.sizes[indices])
+
+    def stack(self) -> Tensor:
+        """Return images that are all of one size as one tensor [N, channels, height, width]."""
+        height, width = self.sizes[0].tolist()
+        length = height * width * self.channels
+        if (self.offsets % length).any():
+            return torch.stack(list(self))
+        grid = self.pixels[: len(self.pixels) // length * length].view(-1, height, width, self.channels)
+        return grid[self.offsets // length].permute(0, 3, 1, 2)
+
+    def gather(self, *, device: torch.device | None = None, pinned: bool = False) -> "Images":
+        """Return a copy that holds the pixels of these images alone, on a device or in pinned memory."""
+        lengths = self.sizes.prod(1) * self.channels
+        starts = _starts(lengths)
+        pixels = torch.empty(int(lengths.sum()), dtype=torch.uint8, device=device, pin_memory=pinned)
+        for source, start, length in zip(self.offsets.tolist(), starts.tolist(), lengths.tolist(), strict=True):
+            pixels[start : start + length].copy_(self.pixels[source : source + length], non_blocking=True)
+        return replace(self, pixels=pixels, offsets=starts)
+
+    def to(self, device: torch.device) -> "Images":
+        """Return the images with everything that says where they are on a device."""
+        pixels, offsets, sizes = (t.to(device, non_blocking=True) for t in (self.pixels, self.offsets, self.sizes))
+        return Images(pixels, offsets, sizes, self.channels)
+
+
+def _starts(lengths: Tensor) -> Tensor:
+    return torch.tensor([0, *itertools.accumulate(lengths.tolist())][:-1])

@@ -1,0 +1,71 @@
+"""Where the pixels of a run lie: on the GPU when they fit there, else in pinned memory, else in their file."""
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from messi.data.images import Images
+
+# The rest is for the network, its activations and whatever else uses the device or the machine.
+_SHARE = 0.5
+# Batches that are read ahead of the one in use, and by how many threads.
+_AHEAD, _READERS = 3, 2
+
+
+def place(images: Images, device: torch.device, *, gpu_room: int | None = None, host_room: int | None = None) -> Images:
+    """Return the images in the fastest place that has room for them; the rooms, in bytes, are measured if not given."""
+    if device.type != "cuda":
+        return images
+    size = images.pixels.numel()
+    if gpu_room is None:
+        gpu_room = int(_SHARE * torch.cuda.mem_get_info(device)[0])
+    if size <= gpu_room:
+        return replace(images, pixels=images.pixels.to(device))
+    if host_room is None:
+        host_room = int(_SHARE * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return replace(images, pixels=images.pixels.pin_memory()) if size <= host_room else images
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device; the host does not wait for a GPU to be ready for it."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+def describe(images: Images) -> str:
+    """Say where the pixels are."""
+    size = f"{images.pixels.numel() / 1e9:.2f} GB of pixels"
+    if images.pixels.is_cuda:
+        return f"{size} on the GPU"
+    return f"{size} in pinned memory" if images.pixels.is_pinned() else f"{size} mapped from the disk"
+
+
+def brought(batches: Iterable[Images], device: torch.device) -> Iterator[Images]:
+    """Yield batches of placed images so that kernels on the device can read them.
+
+    What is read from the disk is read by threads, some batches ahead, and goes to a GPU through pinned memory.
+    """
+    for images in batches if device.type != "cuda" else _from_disk_ahead(batches):
+        if device.type != "cuda":
+            yield images
+        elif images.pixels.is_cuda:
+            yield images.to(device)
+        else:
+            yield images.gather(device=device).to(device)
+
+
+def _from_disk_ahead(batches: Iterable[Images]) -> Iterator[Images]:
+    waiting: deque[Future[Images]] = deque()
+    with ThreadPoolExecutor(_READERS) as threads:
+        for images in batches:
+            if images.pixels.is_cuda or images.pixels.is_pinned():
+                yield images
+                continue
+            waiting.append(threads.submit(images.gather, pinned=True))
+            if len(waiting) > _AHEAD:
+                yield waiting.popleft().result()
+        yield from (future.result() for future in waiting)

@@ -1,0 +1,95 @@
+"""Which examples are in the batch of a step: a function of the seed and the step alone.
+
+So nothing has to be saved, and a resumed run draws what it would have drawn. Batches are drawn for a block of steps at
+once, because a hundred thousand small random draws would cost more time than the training of a small network.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from messi.core.errors import MessiError
+from messi.core.seeding import generator
+
+Sampling = Literal["replacement", "epochs", "class_balanced"]
+BLOCK = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler:
+    """Draws the same number of examples from every source domain, or from a few of them at each step."""
+
+    members: Sequence[Tensor]
+    """The training examples of every source domain."""
+    labels: Sequence[Tensor]
+    """Their classes."""
+    kind: Sampling
+    per_domain: int
+    domains_per_batch: int | None
+    """How many domains a batch draws from, uniformly without replacement; None: all."""
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.domains_per_batch is not None and self.domains_per_batch > len(self.members):
+            raise MessiError(
+                f"domains_per_batch must be at most the {len(self.members)} source domains, "
+                f"but is {self.domains_per_batch}."
+            )
+
+    def block(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return examples and source-domain indices of a block of steps: [BLOCK, B] each."""
+        stream = generator("batch", self.seed, number)
+        domains = self._domains(stream)
+        examples = torch.empty_like(domains)
+        for domain in domains.unique().tolist():
+            chosen = domains == domain
+            examples[chosen] = self.members[domain][self._places(domain, int(chosen.sum()), number, stream)]
+        return examples, domains
+
+    def _domains(self, stream: torch.Generator) -> Tensor:
+        everyone = torch.arange(len(self.members))
+        if self.domains_per_batch is None:
+            steps = everyone.expand(BLOCK, -1)
+        else:
+            few = slice(self.domains_per_batch)
+            steps = torch.stack([torch.randperm(len(everyone), generator=stream)[few] for _ in range(BLOCK)])
+        return steps.repeat_interleave(self.per_domain, dim=1)
+
+    def _places(self, domain: int, number: int, block: int, stream: torch.Generator) -> Tensor:
+        """Draw examples of one domain for all the steps of a block that use it, ``per_domain`` at a time."""
+        size = len(self.members[domain])
+        if self.kind == "class_balanced":
+            return _balanced(self.labels[domain], number, stream)
+        if self.kind == "replacement":
+            return torch.randint(size, (number,), generator=stream)
+        if self.domains_per_batch is None:
+            return self._epochs(domain, block * number, number)
+        return torch.cat([_distinct(size, self.per_domain, stream) for _ in range(number // self.per_domain)])
+
+    def _epochs(self, domain: int, start: int, number: int) -> Tensor:
+        """Return a stretch of the endless row of a domain's shuffled epochs."""
+        size = len(self.members[domain])
+        first, last = start // size, (start + number - 1) // size
+        streams = (generator("epoch", self.seed, domain, epoch) for epoch in range(first, last + 1))
+        row = torch.cat([torch.randperm(size, generator=stream) for stream in streams])
+        return row[start - first * size :][:number]
+
+
+def _balanced(labels: Tensor, number: int, stream: torch.Generator) -> Tensor:
+    """Draw a class of the domain, then one of its examples."""
+    order = labels.argsort(stable=True)
+    counts = labels.unique(return_counts=True)[1]
+    starts = counts.cumsum(0) - counts
+    classes = torch.randint(len(counts), (number,), generator=stream)
+    within = (torch.rand(number, generator=stream, dtype=torch.float64) * counts[classes]).long()
+    return order[starts[classes] + within]
+
+
+def _distinct(size: int, number: int, stream: torch.Generator) -> Tensor:
+    """Draw without replacement, unless there are too few."""
+    if size < number:
+        return torch.randint(size, (number,), generator=stream)
+    return torch.randperm(size, generator=stream)[:number]

@@ -1,0 +1,183 @@
+"""The decoded store: every image of a folder is decoded once into one file of pixels that all runs map into memory.
+
+A store is a folder with ``pixels`` (uint8, one image after the other), ``journal`` (a JSON line for every decoded
+file: where its pixels are, and the size, time and digest of the file they came from) and ``index.csv`` (domain, class
+and file of every image, for other programs). Pixels are only added, and a line is written after its pixels are on the
+disk, so whatever the journal says is whole: going on after an interruption, noticing a changed file and adding a new
+one are the same thing, namely decoding what the journal does not have.
+"""
+
+import csv
+import fcntl
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from messi.core.errors import MessiError
+from messi.core.files import write_bytes, writing
+from messi.data.decode import decode_all
+from messi.data.home import store_home
+from messi.data.images import Images
+from messi.data.journal import CHANNELS, Appender, Entry, read_journal
+from messi.data.listing import Listing
+from messi.data.pictures import LONGEST_SIDE, read_size, without_warnings
+from messi.data.watcher import Watcher
+from messi.data.workplace import amount, require_room
+
+_FORMAT = 1
+_SAMPLE = 256
+
+
+@dataclass(frozen=True)
+class Store:
+    """What is decoded of a listing's files."""
+
+    folder: Path
+    entries: dict[str, Entry]
+    """Whole and current, by file."""
+    failures: dict[str, str]
+    """Why a file could not be decoded."""
+
+    def images(self, files: Sequence[str]) -> Images:
+        """Return the images of some files, mapped into memory."""
+        entries = [self.entries[file] for file in files]
+        size = max(entry.end for entry in self.entries.values())
+        return Images(
+            pixels=torch.from_numpy(np.memmap(self.folder / "pixels", np.uint8, mode="c", shape=(size,))),
+            offsets=torch.tensor([entry.offset for entry in entries]),
+            sizes=torch.tensor([(entry.height, entry.width) for entry in entries]),
+            channels=CHANNELS,
+        )
+
+    def fingerprint(self, listing: Listing) -> str:
+        """Return a digest of the files' bytes, names, classes, domains and official parts."""
+        result = hashlib.sha256()
+        parts = listing.parts or ("",) * len(listing)
+        rows = zip(listing.files, listing.labels.tolist(), listing.domains.tolist(), parts, strict=True)
+        for file, label, domain, part in rows:
+            names = (file, listing.classes[label], listing.domain_names[domain], part, self.entries[file].digest)
+            result.update(json.dumps(names).encode())
+        return result.hexdigest()
+
+
+def store_folder(root: Path) -> Path:
+    """Return where the store of the files under a root is kept."""
+    key = hashlib.sha256(os.fsencode(f"{root.resolve()}\0{LONGEST_SIDE}\0{_FORMAT}")).hexdigest()[:12]
+    return store_home() / f"{root.resolve().name or 'root'}-{key}"
+
+
+def prepare_store(listing: Listing, watcher: Watcher) -> Store:
+    """Decode whatever of a listing is not decoded yet, or was changed since, and return the store."""
+    folder = store_folder(listing.root)
+    present, unreadable = _stat_all(listing)
+    entries = _current(read_journal(folder), present)
+    if len(entries) == len(present):
+        store = Store(folder, entries, unreadable)
+        _renew_index(store, listing)
+        return store
+    with _locked(folder):
+        known = read_journal(folder)  # another process may have decoded it while this one waited
+        entries = _current(known, present)
+        missing = [file for file in present if file not in entries]
+        new, failures = _add(folder, listing.root, missing, present, known, watcher) if missing else ({}, {})
+        store = Store(folder, entries | new, unreadable | failures)
+        write_bytes(folder / "index.csv", _index(store, listing))
+    return store
+
+
+def _stat_all(listing: Listing) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
+    """Return size and time of every file, and the reasons of those that have none, such as broken links."""
+    present, failures = {}, {}
+    for file in dict.fromkeys(listing.files):
+        path = listing.root / file
+        try:
+            status = path.stat()
+        except OSError as error:
+            failures[file] = f"The image {path} cannot be read: {error.strerror}. Provide it or take it off the list."
+        else:
+            present[file] = (status.st_size, status.st_mtime_ns)
+    return present, failures
+
+
+def _current(known: dict[str, Entry], present: dict[str, tuple[int, int]]) -> dict[str, Entry]:
+    return {f: known[f] for f, status in present.items() if f in known and (known[f].size, known[f].time) == status}
+
+
+@without_warnings()
+def _add(
+    folder: Path,
+    root: Path,
+    missing: Sequence[str],
+    present: dict[str, tuple[int, int]],
+    known: dict[str, Entry],
+    watcher: Watcher,
+) -> tuple[dict[str, Entry], dict[str, str]]:
+    """Decode files and append them; return their entries, and the reasons of those that cannot be decoded."""
+    size = _estimate(root, missing)
+    require_room(folder, size, "Decoding the images", hint="or set MESSI_HOME to a folder on another disk")
+    watcher.started(f"decoding {len(missing):,} images into {folder} (about {amount(size)})", len(missing))
+    entries: dict[str, Entry] = {}
+    failures: dict[str, str] = {}
+    digests = {file: known[file].digest for file in missing if file in known}
+    try:
+        with Appender(folder, known) as appender:
+            for chunk in decode_all(root, missing, digests):
+                failures |= {item.file: item.failure for item in chunk if item.failure}
+                entries |= appender.append([item for item in chunk if not item.failure], present)
+                watcher.advanced(len(chunk))
+    finally:
+        watcher.finished()
+    return entries, failures
+
+
+def _estimate(root: Path, files: Sequence[str]) -> int:
+    """Return about how many bytes the pixels will take, from the sizes of some of the images."""
+    sizes = []
+    for file in files[:: max(1, len(files) // _SAMPLE)]:
+        try:
+            height, width = read_size(root / file)
+        except Exception:  # noqa: BLE001, S112 (decoding will say what is wrong with it)
+            continue
+        sizes.append(height * width * CHANNELS)
+    return round(sum(sizes) / len(sizes) * len(files)) if sizes else 0
+
+
+@contextmanager
+def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Let one process at a time write to a store; others wait, or get a BlockingIOError."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _renew_index(store: Store, listing: Listing) -> None:
+    """Write the index of a whole store anew if it is missing or of other files, unless the store may only be read."""
+    path, index = store.folder / "index.csv", _index(store, listing)
+    if path.exists() and path.read_bytes() == index:
+        return
+    with suppress(MessiError, BlockingIOError), _locked(store.folder, wait=False):
+        write_bytes(path, index)
+
+
+def _index(store: Store, listing: Listing) -> bytes:
+    text = io.StringIO(newline="")
+    table = csv.writer(text)
+    table.writerow(["domain", "class", "file", "offset", "height", "width"])
+    for domain, label, name in zip(listing.domains.tolist(), listing.labels.tolist(), listing.files, strict=True):
+        if entry := store.entries.get(name):
+            place = (entry.offset, entry.height, entry.width)
+            table.writerow([listing.domain_names[domain], listing.classes[label], name, *place])
+    return text.getvalue().encode("utf-8", "surrogateescape")

@@ -1,0 +1,84 @@
+"""Protocols by name: the settings that results of different papers were obtained with, and that make them differ.
+
+A protocol says everything about data, schedule and selection that a number depends on; a run names its protocol, and
+whatever it sets otherwise is told with its result. Sources: the MESSI paper's appendix; DomainBed's train.py and
+datasets.py; SWAD's README and datasets; GMoE's hparams_registry.py. All select by the accuracy on source validation
+data. DomainBed, SWAD and GMoE count their steps from 0 and evaluate after the first one, too; a step that is never
+selected, and not done here.
+"""
+
+from typing import Any, Literal
+
+from messi.core.errors import unknown_name
+
+ProtocolName = Literal["messi", "domainbed", "swad", "gmoe"]
+SMALL_IMAGES = "small images"
+"""The settings for the small encoders."""
+
+_DOMAINBED: dict[str, Any] = {
+    "split": "domainbed",
+    "validation_fraction": 0.2,
+    "validation_augmentation": True,
+    "target_part": "in",
+    "selection": "source_val",
+    "sampling": "replacement",
+    "domains_per_batch": None,
+    "batch_per_domain": 32,
+    "steps": 5001,
+    "evaluate_every": 300,
+    "learning_rate": 5e-5,
+    "weight_decay": 0.0,
+}
+PROTOCOLS: dict[str, dict[str, dict[str, Any]]] = {
+    "messi": {
+        "": {
+            **_DOMAINBED,
+            "split": "stratified",
+            "validation_augmentation": False,
+            "target_part": "all",
+            "steps": 5000,
+            "evaluate_every": 200,
+            "learning_rate": 3e-5,
+            "weight_decay": 1e-6,
+        },
+        SMALL_IMAGES: {"learning_rate": 1e-3},
+        "office_home": {"steps": 10_000, "learning_rate": 1e-5},
+        "terra_incognita": {"steps": 10_000, "learning_rate": 5e-5, "weight_decay": 1e-4},
+        "domain_net": {"steps": 15_000, "evaluate_every": 500, "learning_rate": 5e-5, "weight_decay": 0.0},
+        "iwildcam": {
+            "split": "official",
+            "selection": "unseen_val",
+            "domains_per_batch": 4,
+            "batch_per_domain": 8,
+            "steps": 150_000,
+            "evaluate_every": 5000,
+            "weight_decay": 0.0,
+        },
+    },
+    "domainbed": {
+        "": _DOMAINBED,
+        SMALL_IMAGES: {"batch_per_domain": 64, "evaluate_every": 100, "learning_rate": 1e-3},
+        "domain_net": {"evaluate_every": 1000},
+    },
+    "swad": {
+        "": {**_DOMAINBED, "validation_augmentation": False, "evaluate_every": 100},
+        SMALL_IMAGES: {"batch_per_domain": 64, "learning_rate": 1e-3},
+        "vlcs": {"evaluate_every": 50},
+        "domain_net": {"steps": 15_001, "evaluate_every": 500},
+    },
+    "gmoe": {
+        "": {**_DOMAINBED, "learning_rate": 3e-5, "weight_decay": 1e-6},
+        SMALL_IMAGES: {"batch_per_domain": 64, "evaluate_every": 100, "learning_rate": 1e-3, "weight_decay": 0.0},
+        "office_home": {"learning_rate": 1e-5},
+        "terra_incognita": {"learning_rate": 5e-5, "weight_decay": 1e-4},
+        "domain_net": {"steps": 15_001, "evaluate_every": 500, "learning_rate": 5e-5, "weight_decay": 0.0},
+    },
+}
+
+
+def protocol_settings(name: str, data: str, *, small: bool) -> dict[str, Any]:
+    """Return what a protocol says for a data set, with one of the small encoders or not."""
+    if name not in PROTOCOLS:
+        raise unknown_name("protocol", name, PROTOCOLS)
+    protocol = PROTOCOLS[name]
+    return {**protocol[""], **(protocol[SMALL_IMAGES] if small else {}), **protocol.get(data, {})}

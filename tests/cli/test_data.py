@@ -1,0 +1,165 @@
+"""``messi data`` as a user runs it: in a process of its own, on real files."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from messi.data.manifest import read_manifest
+from messi.data.store import store_folder
+
+MakeFolder = Callable[..., Path]
+
+
+def messi(*arguments: str | Path, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "messi", "data", *map(str, arguments)]
+    env = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_list_tells_of_every_data_set_and_where_it_is(home: Path, tmp_path: Path) -> None:
+    for domain in read_manifest("pacs").domains:
+        (home / "data" / "PACS" / domain).mkdir(parents=True)
+    done = messi("list", cwd=tmp_path, COLUMNS="300")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    assert {"folder", "table", "pacs", "vlcs", "domain_net", "rotated_mnist", "two_subsets"} <= lines.keys()
+    assert f"4        7        9,991               {home}/data/PACS" in lines["pacs"]
+    assert "24,788 or 24,330" in lines["terra_incognita"]
+    assert "not here: 'messi data prepare' downloads it" in lines["vlcs"]
+    assert "your own: name its path" in lines["folder"]
+    assert "made on the fly" in lines["two_subsets"]
+
+
+def test_prepare_decodes_once_and_prints_the_same_summary(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_folder(images=2)
+    first, second = (messi("prepare", "images", cwd=tmp_path) for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert first.stderr.startswith(f"decoding 12 images into {store_folder(root)} (about 46.1 kB)\ndone after ")
+    assert second.stderr == ""
+    assert first.stdout == second.stdout
+    assert first.stdout.startswith("12 examples, 3 domains, 2 classes; fingerprint ")
+
+
+def test_verify_has_exit_code_0_for_whole_data_and_1_with_names_otherwise(
+    make_folder: MakeFolder, tmp_path: Path
+) -> None:
+    root = make_folder(images=30)
+    done = messi("verify", root, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "180 images, 3 domains, 2 classes\neverything is as it should be\n")
+    for file in (root / "photo/across").iterdir():
+        shutil.copy(file, root / "paint/across" / file.name)
+    (root / "sketch/upright/0.png").write_bytes(b"damaged")
+    (root / "sketch/notes.txt").write_text("")
+    done = messi("verify", root, cwd=tmp_path)
+    assert done.returncode == 1
+    _, *found = done.stdout.splitlines()
+    kinds = [line.split()[0] for line in found]
+    assert kinds == ["ignored", "corrupt", *["duplicate"] * 21], "of 30 copies 20 are named"
+    assert found[0] == "ignored   sketch/notes.txt is no image by its suffix"
+    assert "sketch/upright/0.png cannot be read: it is damaged or no image" in found[1]
+    assert found[2] == "duplicate paint/across/0.png = photo/across/0.png in 2 domains"
+    assert found[-1] == "duplicate and 10 more"
+
+
+def test_verify_compares_published_data_with_its_manifest(tmp_path: Path) -> None:
+    manifest = read_manifest("pacs")
+    for d, domain in enumerate(manifest.domains):
+        for c, label in enumerate(manifest.classes):
+            (tmp_path / "copy" / domain / label).mkdir(parents=True)
+            Image.new("RGB", (4, 4), (d, c, 0)).save(tmp_path / "copy" / domain / label / "1.jpg", format="PNG")
+    done = messi("verify", "pacs", "--path", "copy", cwd=tmp_path)
+    assert done.returncode == 1
+    title, compared, *found = done.stdout.splitlines()
+    assert title == "28 images, 4 domains, 7 classes"
+    assert compared.startswith(f"compared with {manifest.title}, version '")
+    assert compared.endswith("(9,991 images)")
+    assert found[-1] == "missing   and 8 more"
+    assert found[0].startswith(f"missing   {manifest.domains[0]}/{manifest.classes[0]} has 1 of ")
+
+
+def test_show_prints_the_table_and_writes_the_picture(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_folder(images=3)
+    shutil.rmtree(root / "sketch/across")
+    (root / "paint/upright/0.png").unlink()
+    done = messi("show", "images", "--out", "sheet.png", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    table = rows(done.stdout)
+    for row in (
+        ["domain", "across", "upright", "all"],
+        ["paint", "3", "2", "5"],
+        ["photo", "3", "3", "6"],
+        ["sketch", "0", "3", "3"],
+        ["all", "6", "8", "14"],
+        ["picture", "sheet.png"],
+    ):
+        assert row in table
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.format == "PNG"
+        assert sheet.width >= 520
+        assert sheet.height > 3 * 100
+    assert {file.name for file in tmp_path.iterdir()} == {"images", "home", "sheet.png"}
+
+
+def test_any_names_can_be_shown(tmp_path: Path) -> None:
+    """A class may be called as a column of the table is, and a domain by bytes that are no text in any terminal."""
+    odd = os.fsdecode(b"caf\xe9")
+    for domain, label in (("photo", "all"), ("photo", "domain"), (odd, "all")):
+        (tmp_path / "data" / domain / label).mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / "data" / domain / label / "1.png")
+    (tmp_path / "data" / f"{odd}.txt").write_text("")
+    done = messi("show", "data", cwd=tmp_path, PYTHONIOENCODING="utf-8:strict")
+    assert done.returncode == 0, done.stderr
+    assert r"caf\udce9.txt" in done.stderr
+    table = rows(done.stdout)
+    assert ["(domain)", "all", "domain", "(all)"] in table
+    assert [r"caf\udce9", "1", "0", "1"] in table
+    assert ["(all)", "2", "1", "3"] in table
+    assert (tmp_path / "folder.png").is_file()
+
+
+def test_damaged_images_are_refused_or_left_out_by_name(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_folder(images=2)
+    (root / "photo/across/1.png").write_bytes(b"")
+    refused = messi("prepare", root, cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "photo/across/1.png cannot be read: it is damaged or no image." in refused.stderr
+    assert "use --damaged leave_out" in refused.stderr
+    done = messi("prepare", root, "--damaged", "leave_out", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("11 examples")
+    assert "1 of 12 images cannot be read and are left out: photo/across/1.png." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("prepare", "nowhere"), "There is no folder or file nowhere and no data set of that name; there are: "),
+        (("prepare",), "Name the data first: 'messi data prepare DATA'"),
+        (("show", "--out", "x.png"), "Name the data first: 'messi data show DATA'"),
+        (("verfy", "pacs"), "Did you mean 'verify'?"),
+        (("verify", "two_subsets"), "There are no files to verify: 'two_subsets' is made or read as a whole."),
+        (("verify", "pacs", "--path", "."), "does not hold PACS: it must have the folders art_painting, "),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    done = messi(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_subcommand_they_are_all_told(tmp_path: Path) -> None:
+    done = messi(cwd=tmp_path)
+    assert done.returncode == 0
+    assert [row[0] for row in rows(done.stdout) if row][1:5] == ["list", "prepare", "verify", "show"]

@@ -1,0 +1,118 @@
+"""Prepares the store of a folder in a process of its own, so that a test can kill it where it wants.
+
+usage: store_driver.py ROOT           prepares and, after every line that it writes, waits for one on its input
+       store_driver.py ROOT HOMES     for N = 1, 2, ...: in the folder HOMES/N, one process dies at its N-th fsync and
+                                      a second one goes on; a line of JSON says what it found and did
+"""
+
+import fcntl
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from messi.data import decode, store
+from messi.data.listing import list_folder
+from messi.data.watcher import LogWatcher
+
+CHUNK = 4
+
+
+def say(*words: object) -> None:
+    """Write a line and wait until the test has read it and answers; a closed input means: go on."""
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+
+
+class Telling(LogWatcher):
+    """Tells the test of every step."""
+
+    def started(self, text: str, total: int | None) -> None:  # noqa: ARG002 (the protocol's)
+        """Work begins."""
+        say("started", total)
+
+    def advanced(self, number: int) -> None:
+        """Some images are on the disk."""
+        say("advanced", number)
+
+
+class Counting(LogWatcher):
+    """Counts the images that are decoded."""
+
+    decoded = 0
+
+    def advanced(self, number: int) -> None:
+        """Some images are on the disk."""
+        self.decoded += number
+
+
+def prepare_slowly(root: Path) -> None:
+    """Prepare and tell of every step, also of the moment before the lock is asked for."""
+    real = fcntl.flock
+
+    def flock(handle: int, operation: int) -> None:
+        say("asks")
+        real(handle, operation)
+
+    setattr(fcntl, "flock", flock)  # noqa: B010 (mypy: no assigning to a function)
+    done = store.prepare_store(list_folder(root), Telling())
+    say("done", len(done.entries))
+
+
+def die_at_sync(number: int) -> None:
+    """End this process, with a real SIGKILL, at the N-th fsync: what was written is there, what follows is not."""
+    calls = iter(range(1, 10_000))
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        if next(calls) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(handle)
+
+    setattr(os, "fsync", fsync)  # noqa: B010
+
+
+def in_a_fork(work: Callable[[], None]) -> int:
+    """Run something in a process that starts as a copy of this one, without importing everything again."""
+    child = os.fork()
+    if child == 0:
+        work()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def go_on(root: Path, number: int) -> None:
+    """Prepare after the other process died, and tell."""
+    journal = store.store_folder(root) / "journal"
+    kept = journal.read_bytes().count(b"\n") if journal.exists() else 0
+    watcher = Counting()
+    store.prepare_store(list_folder(root), watcher)
+    sys.stdout.write(json.dumps({"sync": number, "kept": kept, "decoded": watcher.decoded}) + "\n")
+    sys.stdout.flush()
+
+
+def die_everywhere(root: Path, homes: Path) -> None:
+    """Let a process die at every single fsync."""
+    for number in range(1, 10_000):
+        os.environ["MESSI_HOME"] = str(homes / str(number))
+
+        def first(number: int = number) -> None:
+            die_at_sync(number)
+            store.prepare_store(list_folder(root), LogWatcher())
+
+        def second(number: int = number) -> None:
+            go_on(root, number)
+
+        if in_a_fork(first) != -signal.SIGKILL or in_a_fork(second) != 0:
+            break
+
+
+if __name__ == "__main__":
+    setattr(decode, "_CHUNK", CHUNK)  # noqa: B010 (a constant for all but tests)
+    if len(sys.argv) == 2:
+        prepare_slowly(Path(sys.argv[1]))
+    else:
+        die_everywhere(Path(sys.argv[1]), Path(sys.argv[2]))
