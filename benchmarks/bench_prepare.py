@@ -1,0 +1,111 @@
+"""Time and memory of `messi data prepare` against the number of images.
+
+    python benchmarks/bench_prepare.py [--save]
+
+Each size is prepared by a process of its own, twice: the first time everything is decoded, the second time nothing is,
+which is what every later run waits for. Memory is the highest that the process had, less what it had before.
+Before anything is timed, pixels in the store are compared with those that Pillow decodes.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from messi.data.datasets.folder import Folder
+from messi.data.images import Images
+
+SIZES, SIDE, DISTINCT = (1_000, 10_000, 100_000), (160, 120), 1000
+
+
+def make_images(root: Path, number: int) -> None:
+    """Write JPEGs in 4 domains and 10 classes; after the first thousand they are copies."""
+    rng = np.random.default_rng(0)
+    contents = []
+    for index in range(number):
+        folder = root / f"domain{index % 4}" / f"class{index // 4 % 10}"
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{index:06}.jpg"
+        if index < DISTINCT:
+            coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize(SIDE)
+            noisy = np.asarray(coarse, dtype=np.float32) + rng.normal(0, 12, (SIDE[1], SIDE[0], 3))
+            Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(file, quality=90)
+            contents.append(file.read_bytes())
+        else:
+            file.write_bytes(contents[index % DISTINCT])
+
+
+def prepare(root: str) -> None:
+    """Prepare in this process and print what it took."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    examples = Folder(path=root).load()
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert isinstance(examples.inputs, Images)
+    print(json.dumps([seconds, (peak - before) / 1000, examples.inputs.pixels.numel() / 1e9]))
+
+
+def in_a_process(root: Path) -> tuple[float, float, float]:
+    command = [sys.executable, __file__, "--prepare", str(root)]
+    done = subprocess.run(command, check=True, capture_output=True)  # noqa: S603 (this very file)
+    seconds, memory, size = json.loads(done.stdout)
+    return seconds, memory, size
+
+
+def assert_equal_results(root: Path) -> None:
+    examples = Folder(path=str(root)).load()
+    files = sorted(root.glob("*/*/*.jpg"))
+    for index in range(0, len(files), 37):
+        assert torch.equal(
+            examples.inputs[index], torch.from_numpy(np.array(Image.open(files[index]))).permute(2, 0, 1)
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time the preparation of image folders.")
+    parser.add_argument("--save", action="store_true", help="keep the table under benchmarks/results")
+    parser.add_argument("--prepare", help="used by the benchmark itself")
+    options = parser.parse_args()
+    if options.prepare:
+        prepare(options.prepare)
+        return
+    lines = [
+        "| images | first time, s | images per second | memory, MB | store, GB | second time, s |",
+        "|---:|---:|---:|---:|---:|---:|",
+    ]
+    for number in SIZES:
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder) / "images"
+            make_images(root, number)
+            os.environ["MESSI_HOME"] = f"{folder}/home"
+            if number == SIZES[0]:
+                assert_equal_results(root)
+                shutil.rmtree(f"{folder}/home")
+            first, memory, size = in_a_process(root)
+            second, _, _ = in_a_process(root)
+        lines.append(f"| {number:,} | {first:.1f} | {number / first:.0f} | {memory:.0f} | {size:.2f} | {second:.2f} |")
+        print(lines[-1], flush=True)
+    lines += ["", f"JPEGs of {SIDE[0]} x {SIDE[1]}, quality 90, {os.cpu_count()} cores, file cache warm."]
+    result = "\n".join(lines) + "\n"
+    print(result)
+    if options.save:
+        today = datetime.datetime.now(datetime.UTC).date()
+        path = Path(__file__).parent / "results" / f"prepare_{today}.md"
+        command = "python benchmarks/bench_prepare.py --save"
+        path.write_text(f"# Preparing image folders, {today}\n\n    {command}\n\n{result}")
+
+
+if __name__ == "__main__":
+    main()
