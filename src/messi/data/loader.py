@@ -105,7 +105,7 @@ class Loader:
         return block.inputs.select(rows)
 
     def _rows(self, step: int) -> tuple[_Block, slice]:
-        number, place = divmod(step, BLOCK)
+        number, place = divmod(step - 1, BLOCK)  # steps count from 1
         for wanted in (number, number + 1):
             if wanted not in self._blocks:
                 self._blocks[wanted] = self._thread.submit(self._draw, wanted)

@@ -100,8 +100,9 @@ def _stat_all(listing: Listing) -> tuple[dict[str, tuple[int, int]], dict[str, s
         path = listing.root / file
         try:
             status = path.stat()
-        except OSError as error:
-            failures[file] = f"The image {path} cannot be read: {error.strerror}. Provide it or take it off the list."
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            failures[file] = f"The image {path} cannot be read: {reason}. Provide it or take it off the list."
         else:
             present[file] = (status.st_size, status.st_mtime_ns)
     return present, failures

@@ -96,7 +96,7 @@ class RunConfig(Config):
         encoder = dataclasses.replace(self.encoder, backbone=backbone, pretrained=pretrained)
         encoder.check()
         given = {key: value for key, value in vars(self.training).items() if value is not None}
-        settings = Settings(**{"augmentation": self.data.augmentation, **self._protocol(backbone), **given})
+        settings = Settings(**{**self._protocol(backbone), **given})
         return dataclasses.replace(self, encoder=encoder, training=settings)
 
     @property
@@ -118,4 +118,5 @@ class RunConfig(Config):
         return f"{self.data.name}_{self.algorithm.name}_{target}_seed{self.seed}_{self.fingerprint()}".replace("/", "-")
 
     def _protocol(self, backbone: str) -> dict[str, Any]:
-        return protocol_settings(self.protocol, self.data.name, small=backbone in SMALL)
+        settings = protocol_settings(self.protocol, self.data.name, small=backbone in SMALL)
+        return {"augmentation": self.data.augmentation, **settings}

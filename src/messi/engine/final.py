@@ -59,7 +59,7 @@ def _record_examples(training: Training, role: Role, domain: int, predicted: Pre
     probabilities = predicted.logits.softmax(-1)
     folder = training.folder.path / "examples"
     for number in range(min(EXAMPLES_PER_DOMAIN, len(indices))):
-        place = number * len(indices) // EXAMPLES_PER_DOMAIN
+        place = number * len(indices) // min(EXAMPLES_PER_DOMAIN, len(indices))
         probability, label = probabilities[place].max(-1)
         file = folder / f"{role}-{domain}-{number}.png"
         with writing(file):

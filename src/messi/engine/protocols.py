@@ -48,6 +48,7 @@ PROTOCOLS: dict[str, dict[str, dict[str, Any]]] = {
         "iwildcam": {
             "split": "official",
             "selection": "unseen_val",
+            "sampling": "epochs",
             "domains_per_batch": 4,
             "batch_per_domain": 8,
             "steps": 150_000,
@@ -81,4 +82,4 @@ def protocol_settings(name: str, data: str, *, small: bool) -> dict[str, Any]:
     if name not in PROTOCOLS:
         raise unknown_name("protocol", name, PROTOCOLS)
     protocol = PROTOCOLS[name]
-    return {**protocol[""], **(protocol[SMALL_IMAGES] if small else {}), **protocol.get(data, {})}
+    return {**protocol[""], **protocol.get(data, {}), **(protocol[SMALL_IMAGES] if small else {})}

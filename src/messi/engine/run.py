@@ -90,6 +90,10 @@ def prepare(
 ) -> Training:
     """Build the parts of a run; ``config`` is a resolved one. Nothing is written."""
     settings, split = config.settings, split_of(config, examples)
+    if not split.of(settings.selection):
+        raise MessiError(
+            f"selection '{settings.selection}' has no data to read in this split; choose another with --selection."
+        )
     spec = config.encoder.input_spec(examples.input_shape)
     vault = Vault(placed(examples, device), split)
     loader = Loader(
@@ -120,11 +124,11 @@ def prepare(
 def split_of(config: RunConfig, examples: Examples) -> Split:
     """Return the roles of the examples in a run; ``config`` is a resolved one."""
     settings = config.settings
-    targets, sources = (domain_indices(examples, names) for names in (config.target, config.sources))
     if settings.split == "official":
-        if targets or sources:
+        if config.target or config.sources:
             raise MessiError("split 'official' says itself which domains are trained on; leave --target and --sources.")
         return official_split(examples)
+    targets, sources = (domain_indices(examples, names) for names in (config.target, config.sources))
     if both := set(config.target) & set(config.sources):
         raise MessiError(f"A domain cannot be source and target: {', '.join(sorted(both))}.")
     return make_split(

@@ -63,7 +63,8 @@ def _read_csv(path: Path) -> dict[str, Sequence[str]]:
             header, *rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
     except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
         raise MessiError(f"The table {path} cannot be read: {error}. It must be CSV in UTF-8 with a header.") from error
-    rows = [row for row in rows if row]
+    while rows and not rows[-1]:
+        rows.pop()
     for number, row in enumerate(rows, start=_LINES_BEFORE_FIRST_ROW):
         if len(row) != len(header):
             raise MessiError(f"Row {number} of {path} has {len(row)} cells, but the header has {len(header)}.")

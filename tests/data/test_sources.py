@@ -1,0 +1,370 @@
+"""Your own data: tables, arrays, folders and folders of WILDS, as people really have them."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+import torch
+from copies import Notes, make_camelyon, make_iwildcam, make_sorted, paint, painted, write_csv
+from pyarrow import parquet
+
+from messi.cli.sources import BY_PATH, find_data
+from messi.core.errors import MessiError
+from messi.data.datasets._base import DATASETS
+from messi.data.datasets.arrays import Arrays
+from messi.data.datasets.folder import Folder
+from messi.data.datasets.table import Table
+from messi.data.datasets.wilds import Wilds
+from messi.data.examples import Examples
+from messi.data.images import Images
+from messi.data.splits import official_split
+
+DOMAINS, CLASSES = ("d0", "d1"), ("c0", "c1", "c2")
+Row = tuple[str, str, str]
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> list[Row]:
+    """Rows of path, label and domain of images beside the table."""
+    make_sorted(tmp_path / "images", DOMAINS, CLASSES, images=1)
+    files = sorted((tmp_path / "images").rglob("*.jpg"))
+    return [(file.relative_to(tmp_path).as_posix(), file.parts[-2], file.parts[-3]) for file in files]
+
+
+def write(path: Path, lines: Sequence[Sequence[str]], delimiter: str = ",", encoding: str = "utf-8") -> Path:
+    path.write_text("".join(delimiter.join(line) + "\n" for line in lines), encoding=encoding)
+    return path
+
+
+def check(examples: Examples) -> None:
+    """Every image of the two domains and three classes is there, with its own label and domain."""
+    assert (examples.domain_names, examples.classes) == (DOMAINS, CLASSES)
+    seen = [painted(image[:, 0, 0].tolist()) for image in examples.inputs]
+    assert seen == list(zip(examples.domains.tolist(), examples.labels.tolist(), strict=True))
+    assert sorted(seen) == [(d, c) for d in range(2) for c in range(3)]
+
+
+HEADER = ("path", "label", "domain")
+
+
+def test_a_table_may_be_csv_tsv_or_parquet(tmp_path: Path, rows: list[Row]) -> None:
+    columns = dict(zip(HEADER, map(list, zip(*rows, strict=True)), strict=True))
+    parquet.write_table(pyarrow.table(columns), tmp_path / "table.parquet")
+    tables = (
+        write(tmp_path / "table.csv", [HEADER, *rows]),
+        write(tmp_path / "table.tsv", [HEADER, *rows], delimiter="\t"),
+        tmp_path / "table.parquet",
+    )
+    loaded = [Table(path=str(path)).load() for path in tables]
+    for examples in loaded:
+        check(examples)
+    assert len({examples.fingerprint for examples in loaded}) == 1
+
+
+def test_what_a_program_for_tables_writes_is_read_as_well(tmp_path: Path, rows: list[Row]) -> None:
+    """A mark of the byte order, line ends of Windows, a blank line at the end, columns in another order."""
+    lines = [("domain", "note", "path", "label"), *((d, "x", path, label) for path, label, d in rows)]
+    content = "\ufeff" + "".join(",".join(line) + "\r\n" for line in lines) + "\r\n"
+    (tmp_path / "table.csv").write_bytes(content.encode())
+    check(Table(path=str(tmp_path / "table.csv")).load())
+
+
+def test_columns_may_have_other_names(tmp_path: Path, rows: list[Row]) -> None:
+    table = write(tmp_path / "table.csv", [("file", "animal", "camera"), *rows])
+    check(Table(path=str(table), path_column="file", label_column="animal", domain_column="camera").load())
+
+
+def test_paths_may_be_absolute_or_start_from_another_folder(tmp_path: Path, rows: list[Row]) -> None:
+    (tmp_path / "tables").mkdir()
+    absolute = write(tmp_path / "absolute.csv", [HEADER, *((str(tmp_path / p), c, d) for p, c, d in rows)])
+    check(Table(path=str(absolute)).load())
+    elsewhere = write(tmp_path / "tables" / "table.csv", [HEADER, *rows])
+    check(Table(path=str(elsewhere), root=str(tmp_path)).load())
+    with pytest.raises(MessiError, match=rf"The image {tmp_path}/tables/images/.* cannot be read: No such file"):
+        Table(path=str(elsewhere)).load()
+
+
+def test_names_may_have_blanks_commas_quotes_and_any_script(tmp_path: Path) -> None:
+    names = ["a b.png", "c,d.png", 'e"f.png', "größe 中.png", "line\nbreak.png"]
+    for number, name in enumerate(names):
+        paint(tmp_path / "bilder ü" / name, 0, number)
+    quoted = ['"bilder ü/{}"'.format(name.replace('"', '""')) for name in names]
+    table = write(tmp_path / "table.csv", [HEADER, *((name, f'"{i}, é"', "Köln") for i, name in enumerate(quoted))])
+    examples = Table(path=str(table)).load()
+    assert examples.classes == ("0, é", "1, é", "2, é", "3, é", "4, é")
+    assert examples.domain_names == ("Köln",)
+    assert [painted(image[:, 0, 0].tolist())[1] for image in examples.inputs] == [0, 1, 2, 3, 4]
+
+
+def test_numbers_are_sorted_as_numbers_in_tables_and_arrays(tmp_path: Path) -> None:
+    values = ["10", "2", "0", "33", "5"]
+    for value in values:
+        paint(tmp_path / f"{value}.png", 0, 0)
+    table = write(tmp_path / "table.csv", [HEADER, *((f"{v}.png", v, f"1{v}") for v in values)])
+    listing = Table(path=str(table)).listing(Notes())
+    assert listing.classes == ("0", "2", "5", "10", "33")
+    assert listing.domain_names == ("10", "12", "15", "110", "133")
+    assert [listing.classes[label] for label in listing.labels.tolist()] == values
+    numbers = np.array([int(value) for value in values])
+    examples = save_arrays(tmp_path, inputs=np.zeros((5, 2)), labels=numbers, domains=numbers).load()
+    assert examples.classes == examples.domain_names == ("0", "2", "5", "10", "33")
+
+
+def test_parquet_columns_may_hold_numbers(tmp_path: Path) -> None:
+    make_sorted(tmp_path, ("a",), ("0", "1"), images=1)
+    table = pyarrow.table(
+        {"path": ["a/0/a_000_000000.jpg", "a/1/a_001_000000.jpg"], "label": [10, 2], "domain": [1, 1]}
+    )
+    parquet.write_table(table, tmp_path / "table.parquet")
+    listing = Table(path=str(tmp_path / "table.parquet")).listing(Notes())
+    assert (listing.classes, listing.labels.tolist()) == (("2", "10"), [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        pytest.param(
+            "path,label,place\na,b,c\n", r"no column in .* named 'domain'; there are: label, path, place", id="c"
+        ),
+        pytest.param(
+            "a.png,cat,day\nb.png,dog,day\n", r"no column in .* named 'path'; there are: a.png, cat, day", id="h"
+        ),
+        pytest.param("path,label,domain\na,b\n", r"Row 2 of .* has 2 cells, but the header has 3", id="short row"),
+        pytest.param("path,label,domain\na,b,c\na,b,c,d\n", r"Row 3 of .* has 4 cells, but the head", id="long row"),
+        pytest.param("path,label,domain\na,b,c\na,,c\n", r"Row 3 of .* has an empty cell; fill in path, d", id="cell"),
+        pytest.param("path,label,domain\n", r"The table .* has no rows", id="no rows"),
+        pytest.param("path,label,domain\n\n\n", r"The table .* has no rows", id="blank rows"),
+        pytest.param("", r"The table .* cannot be read: .* with a header", id="empty file"),
+        pytest.param("\n\n", r"The table .* has no rows", id="blank file"),
+        pytest.param('path,label,domain\n"a,b,c\n', r"The table .* cannot be read", id="open quote"),
+        pytest.param("path,label,domain\nno.png,b,c\n", r"The image .*no.png cannot be read: No such file", id="file"),
+    ],
+)
+def test_a_table_that_cannot_be_used_gets_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+    (tmp_path / "table.csv").write_text(content)
+    with pytest.raises(MessiError, match=sentence) as raised:
+        Table(path=str(tmp_path / "table.csv")).load()
+    assert "\n" not in str(raised.value)
+
+
+def test_a_table_in_another_encoding_or_of_another_kind_is_named(tmp_path: Path, rows: list[Row]) -> None:
+    write(tmp_path / "latin.csv", [HEADER, ("a.png", "größe", "c")], encoding="latin-1")
+    write(tmp_path / "wide.csv", [HEADER, *rows], encoding="utf-16")
+    write(tmp_path / "text.parquet", [HEADER, *rows])
+    for name in ("latin.csv", "wide.csv", "text.parquet", "missing.parquet", "missing.csv"):
+        with pytest.raises(MessiError, match=rf"The table {tmp_path / name} cannot be read"):
+            Table(path=str(tmp_path / name)).load()
+
+
+def test_a_row_for_an_image_twice_counts_twice(tmp_path: Path, rows: list[Row]) -> None:
+    table = write(tmp_path / "table.csv", [HEADER, *rows, rows[0]])
+    examples = Table(path=str(table)).load()
+    assert len(examples) == len(rows) + 1
+    assert torch.equal(examples.inputs[0], examples.inputs[len(rows)])
+
+
+def test_the_split_column_becomes_the_official_parts_and_changes_the_fingerprint(
+    tmp_path: Path, rows: list[Row]
+) -> None:
+    parts = ["train", "val", "train", "test", "test", "test"]
+    lines = [(*row, part) for row, part in zip(rows, parts, strict=True)]
+    examples = Table(path=str(write(tmp_path / "table.csv", [(*HEADER, "split"), *lines]))).load()
+    assert examples.parts == tuple(parts)
+    split = official_split(examples)
+    assert (list(split.train), list(split.source_val), list(split.target)) == ([0], [0], [1])
+    renamed = write(tmp_path / "table.csv", [(*HEADER, "part"), *lines])
+    assert Table(path=str(renamed)).load().parts == ()
+    assert Table(path=str(renamed), split_column="part").load().fingerprint == examples.fingerprint
+    moved = write(tmp_path / "table.csv", [(*HEADER, "split"), *lines[:-1], (*rows[-1], "val")])
+    assert Table(path=str(moved)).load().fingerprint != examples.fingerprint
+
+
+def test_other_labels_for_the_same_images_are_other_data(tmp_path: Path, rows: list[Row]) -> None:
+    first = Table(path=str(write(tmp_path / "table.csv", [HEADER, *rows]))).load()
+    again = Table(path=str(write(tmp_path / "other.csv", [HEADER, *((p, "x", d) for p, _, d in rows)]))).load()
+    assert first.fingerprint != again.fingerprint
+
+
+def save_arrays(folder: Path, **arrays: np.ndarray) -> Arrays:
+    np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]  # its stub allows no names of one's own
+    return Arrays(path=str(folder / "arrays.npz"))
+
+
+LABELS, PLACES = np.array(["b", "a", "b", "c"]), np.array([3, 3, 20, 1])
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_features_are_read_in_any_precision_with_text_and_numbers_as_names(tmp_path: Path, kind: str) -> None:
+    values = np.arange(12).reshape(4, 3).astype(kind)
+    examples = save_arrays(tmp_path, inputs=values, labels=LABELS, domains=PLACES).load()
+    assert isinstance(examples.inputs, torch.Tensor)
+    assert examples.inputs.dtype == torch.float32
+    assert examples.inputs.tolist() == values.tolist()
+    assert (examples.classes, examples.labels.tolist()) == (("a", "b", "c"), [1, 0, 1, 2])
+    assert (examples.domain_names, examples.domains.tolist()) == (("1", "3", "20"), [1, 1, 2, 0])
+    assert examples.parts == ()
+
+
+def test_images_may_have_their_channels_last_first_or_none(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), np.uint8)
+    forms = {
+        "last": (pixels, pixels.transpose(0, 3, 1, 2)),
+        "first": (pixels.transpose(0, 3, 1, 2), pixels.transpose(0, 3, 1, 2)),
+        "grey": (pixels[..., 0], pixels[:, None, :, :, 0]),
+        "grey with a channel": (pixels[..., :1], pixels[:, None, :, :, 0]),
+        "two channels": (pixels[..., :2], pixels[..., :2].transpose(0, 3, 1, 2)),
+    }
+    for form, (given, expected) in forms.items():
+        examples = save_arrays(tmp_path, inputs=given, labels=LABELS, domains=PLACES).load()
+        assert isinstance(examples.inputs, Images)
+        assert np.array_equal(examples.inputs.stack().numpy(), expected), form
+        assert examples.input_shape == expected.shape[1:]
+
+
+def test_arrays_may_have_other_names(tmp_path: Path) -> None:
+    config = save_arrays(tmp_path, x=np.zeros((4, 2)), y=LABELS, z=PLACES, s=np.array(["train"] * 4))
+    with pytest.raises(MessiError, match=r"no array in .*arrays.npz named 'inputs'; there are: s, x, y, z"):
+        config.load()
+    named = dataclasses.replace(config, inputs_array="x", labels_array="y", domains_array="z", split_array="s")
+    assert named.load().parts == ("train",) * 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"inputs": np.zeros((4, 2, 2))}, r"'inputs' in .* must be float features .* but is float64 of the shape"),
+        ({"inputs": np.zeros((4, 5, 5, 3), np.float32)}, r"uint8 images .* but is float32 of the shape \[4, 5, 5, 3\]"),
+        ({"inputs": np.zeros((4, 8, 8, 4), np.uint8)}, r"up to three channels, but is uint8 of the shape"),
+        ({"inputs": np.zeros((4, 8, 8, 0), np.uint8)}, r"'inputs' in .* uint8 of the shape \[4, 8, 8, 0\]"),
+        ({"inputs": np.zeros((4, 0, 8, 3), np.uint8)}, r"'inputs' in .* uint8 of the shape \[4, 0, 8, 3\]"),
+        ({"inputs": np.zeros((4, 2), np.int64)}, r"'inputs' in .* but is int64"),
+        ({"inputs": np.zeros((4, 0))}, r"'inputs' in .* but is float64 of the shape \[4, 0\]"),
+        ({"inputs": np.zeros(())}, r"'inputs' in .* but is float64 of the shape \[\]"),
+        ({"inputs": np.array([[1.0, np.nan]] * 4)}, r"'inputs' in .* infinite or not a number"),
+        ({"inputs": np.array([[1.0, -np.inf]] * 4)}, r"'inputs' in .* infinite or not a number"),
+        ({"labels": np.array([0, 1])}, r"'labels' in .* must hold 4 whole numbers or texts, .* of the shape \[2\]"),
+        ({"labels": np.zeros((4, 1), int)}, r"'labels' in .* of the shape \[4, 1\]"),
+        ({"labels": np.array([0.0, 1.0, 0.5, np.nan])}, r"'labels' in .* but is float64"),
+        ({"domains": np.array([0, 1, 2, 3, 4])}, r"'domains' in .* must hold 4 whole numbers"),
+        ({"domains": np.array(0)}, r"'domains' in .* of the shape \[\]"),
+        ({"split": np.array(["train", "val"])}, r"'split' in .* must hold 4 .* of the shape \[2\]"),
+        ({"split": np.array("train")}, r"'split' in .* of the shape \[\]"),
+        ({"labels": np.array([], int), "domains": np.array([], int), "inputs": np.zeros((0, 2))}, r"shape \[0, 2\]"),
+    ],
+)
+def test_arrays_of_a_wrong_shape_or_kind_are_named(
+    tmp_path: Path, changed: dict[str, np.ndarray], sentence: str
+) -> None:
+    arrays = {"inputs": np.zeros((4, 2)), "labels": LABELS, "domains": PLACES}
+    with pytest.raises(MessiError, match=sentence) as raised:
+        save_arrays(tmp_path, **(arrays | changed)).load()
+    assert "\n" not in str(raised.value)
+
+
+def test_text_in_bytes_is_the_text(tmp_path: Path) -> None:
+    config = save_arrays(tmp_path, inputs=np.zeros((4, 2)), labels=LABELS.astype("S"), domains=PLACES)
+    assert config.load().classes == ("a", "b", "c")
+
+
+def test_objects_and_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
+    objects = np.array([{"a": 1}, None, "x", 3], object)
+    pickled = save_arrays(tmp_path, inputs=np.zeros((4, 2)), labels=objects, domains=PLACES)
+    with pytest.raises(MessiError, match=r"must be an .npz file of plain arrays, without objects"):
+        pickled.load()
+    whole = Path(pickled.path).read_bytes()
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    contents = {
+        "empty": b"",
+        "text": b"inputs, labels, domains",
+        "cut": whole[: len(whole) // 2],
+        "one array": (tmp_path / "one.npy").read_bytes(),
+    }
+    for name, content in contents.items():
+        (tmp_path / "bad.npz").write_bytes(content)
+        with pytest.raises(MessiError, match=r"bad.npz cannot be read: it must be an .npz file of plain arrays"):
+            Arrays(path=str(tmp_path / "bad.npz")).load()
+        assert name
+    with pytest.raises(MessiError, match=r"missing.npz cannot be read"):
+        Arrays(path=str(tmp_path / "missing.npz")).load()
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_file_with_a_damaged_byte_is_named_or_reads_as_before(tmp_path: Path, save: Callable[..., None]) -> None:
+    """Some bytes, such as the dates of the archive's entries, mean nothing to us; no other damage is passed over."""
+    path, damaged = tmp_path / "whole.npz", tmp_path / "damaged.npz"
+    save(path, inputs=np.random.default_rng(0).normal(size=(4, 5)), labels=LABELS, domains=PLACES)
+    whole, before = path.read_bytes(), Arrays(path=str(path)).load().fingerprint
+    refused = 0
+    for place in range(len(whole)):
+        content = bytearray(whole)
+        content[place] ^= 0xFF
+        damaged.write_bytes(content)
+        try:
+            assert Arrays(path=str(damaged)).load().fingerprint == before
+        except MessiError:
+            refused += 1
+    assert refused > len(whole) / 2
+
+
+def test_the_fingerprint_of_arrays_follows_all_that_a_run_depends_on(tmp_path: Path) -> None:
+    arrays = {
+        "inputs": np.arange(8.0).reshape(4, 2),
+        "labels": LABELS,
+        "domains": PLACES,
+        "split": np.array(["train", "train", "val", "test"]),
+    }
+    changes = {
+        "inputs": np.arange(8.0).reshape(4, 2)[::-1],
+        "labels": np.array(["b", "a", "b", "d"]),
+        "domains": np.array([3, 3, 21, 1]),
+        "split": np.array(["train", "train", "test", "val"]),
+    }
+    first = save_arrays(tmp_path, **arrays).load().fingerprint
+    assert save_arrays(tmp_path, **arrays).load().fingerprint == first
+    others = {save_arrays(tmp_path, **(arrays | {name: value})).load().fingerprint for name, value in changes.items()}
+    assert len(others | {first}) == 5
+
+
+def test_every_kind_of_path_finds_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_sorted(tmp_path / "folder", DOMAINS, CLASSES, images=1)
+    make_iwildcam(tmp_path / "cam")
+    make_camelyon(tmp_path / "camelyon")
+    write_csv(tmp_path / "t.csv", HEADER, [])
+    for name in ("t.tsv", "t.parquet", "a.npz", "T.CSV", "A.NPZ"):
+        (tmp_path / name).touch()
+    assert find_data(str(tmp_path / "folder")) == Folder(path=str(tmp_path / "folder"))
+    for name in ("cam", "camelyon"):
+        assert find_data(str(tmp_path / name)) == Wilds(path=str(tmp_path / name))
+    for name in ("t.csv", "t.tsv", "t.parquet", "T.CSV"):
+        assert find_data(str(tmp_path / name)) == Table(path=str(tmp_path / name))
+    for name in ("a.npz", "A.NPZ"):
+        assert find_data(str(tmp_path / name)) == Arrays(path=str(tmp_path / name))
+    monkeypatch.chdir(tmp_path)
+    assert find_data("folder") == Folder(path="folder"), "the name of a kind of data is no data set"
+
+
+def test_every_data_set_that_needs_no_path_is_found_by_its_name() -> None:
+    names = [name for name in DATASETS.names() if name not in BY_PATH]
+    assert len(names) == len(DATASETS.names()) - 4
+    for name in names:
+        assert find_data(name) == DATASETS.config(name)()
+
+
+def test_what_is_no_data_is_told_what_could_be(tmp_path: Path) -> None:
+    with pytest.raises(
+        MessiError, match=r"no folder or file nowhere and no data set of that name; there are: colored_"
+    ):
+        find_data("nowhere")
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(MessiError, match=r"notes.txt is no data that can be read: give a folder .*\.csv.*\.npz"):
+        find_data(str(tmp_path / "notes.txt"))
+
+
+def test_upper_case_suffixes_are_read_like_lower_case_ones(tmp_path: Path, rows: list[Row]) -> None:
+    check(Table(path=str(write(tmp_path / "TABLE.TSV", [HEADER, *rows], delimiter="\t"))).load())
+    columns = dict(zip(HEADER, map(list, zip(*rows, strict=True)), strict=True))
+    parquet.write_table(pyarrow.table(columns), tmp_path / "TABLE.PARQUET")
+    check(Table(path=str(tmp_path / "TABLE.PARQUET")).load())
