@@ -22,14 +22,16 @@ WHOLE = InputSpec(shape=(3, 32, 32), mean=(0.0, 0.0, 0.0), std=(1 / 255, 1 / 255
 Implementation = Callable[[Images, ours.Parameters, tuple[int, int]], Tensor]
 
 
+def by_torch(images: Images, drawn: ours.Parameters, size: tuple[int, int]) -> Tensor:
+    return ours.augment(images, drawn, dataclasses.replace(WHOLE, shape=(3, *size))).round()  # normalising rounds, too
+
+
 def by_kernels(images: Images, drawn: ours.Parameters, size: tuple[int, int]) -> Tensor:
     device, spec = torch.device(DEVICE), dataclasses.replace(WHOLE, shape=(3, *size))
-    return (
-        kernels.augment(images.to(device), drawn.map(lambda values: values.to(device)), spec).cpu().round()
-    )  # normalising rounds, too
+    return kernels.augment(images.to(device), drawn.map(lambda values: values.to(device)), spec).cpu().round()
 
 
-IMPLEMENTATIONS = pytest.mark.parametrize("implementation", [ours.augment, by_kernels], ids=["torch", "kernels"])
+IMPLEMENTATIONS = pytest.mark.parametrize("implementation", [by_torch, by_kernels], ids=["torch", "kernels"])
 
 
 def unchanged(images: Images) -> ours.Parameters:
@@ -189,3 +191,18 @@ def test_the_other_parameters_have_the_stated_distribution() -> None:
     _, counts = drawn.order.unique(dim=0, return_counts=True)
     assert len(counts) == 24
     assert (counts.double() / number - 1 / 24).abs().max() < 0.01
+
+
+def test_threads_share_a_batch_out_and_change_nothing() -> None:
+    packed = Images.pack(pictures())
+    drawn = ours.draw_parameters(packed.sizes, torch.Generator().manual_seed(5))
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            results.append(ours.augment(packed, drawn, WHOLE))
+            assert torch.get_num_threads() == threads, "the threads' own setting does not reach the caller"
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*results)

@@ -28,8 +28,11 @@ def deterministic(*, enabled: bool = True) -> Iterator[None]:
     cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
     before = (cudnn.deterministic, cudnn.benchmark, cuda.cudnn_sdp_enabled())
     mode = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     if enabled:
         torch.use_deterministic_algorithms(mode=True)
+        # In this mode every new tensor is first filled with NaN, against code that reads what it never wrote.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         cudnn.deterministic, cudnn.benchmark = True, False
         cuda.enable_cudnn_sdp(enabled=False)  # its backward is not deterministic; flash attention's is
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
@@ -44,5 +47,6 @@ def deterministic(*, enabled: bool = True) -> Iterator[None]:
         raise
     finally:
         torch.use_deterministic_algorithms(mode=mode[0], warn_only=mode[1])
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
         cudnn.deterministic, cudnn.benchmark = before[:2]
         cuda.enable_cudnn_sdp(enabled=before[2])

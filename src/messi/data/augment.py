@@ -11,14 +11,15 @@ Legend: B images of three channels.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import functional
 
+from messi.core.batch import InputSpec
 from messi.data.images import Images
+from messi.data.resize import resize
 
 SCALE, RATIO, JITTER, GRAY = (0.7, 1.0), (3 / 4, 4 / 3), 0.3, 0.1
 _ATTEMPTS = 10
@@ -86,25 +87,18 @@ def _largest_in_the_middle(sizes: Tensor) -> Tensor:
     return torch.cat([((sizes - extent) / 2).floor(), extent], -1)
 
 
-def augment(images: Images, parameters: Parameters, size: tuple[int, int]) -> Tensor:
-    """Return augmented images as whole numbers in float32: [B, 3, *size]."""
-    results = torch.empty(len(images), 3, *size)
+def augment(images: Images, parameters: Parameters, spec: InputSpec) -> Tensor:
+    """Return augmented and normalised images of three channels: [B, 3, height, width]."""
     changes = (brightness, contrast, saturation, hue)
-    resized = crop_and_resize(images, parameters.boxes, parameters.flip, size)
-    gray = parameters.gray.tolist()
-    for index, (image, order) in enumerate(zip(resized, parameters.order.tolist(), strict=True)):
-        changed = image.float()
-        for number in order:
-            changed = changes[number](changed, float(parameters.factors[index, number]))
-        results[index] = luminance(changed) if gray[index] else changed
-    return results
+    gray, orders = parameters.gray.tolist(), parameters.order.tolist()
+    factors: list[list[float]] = parameters.factors.tolist()
 
+    def one(index: int, image: Tensor) -> Tensor:
+        for number in orders[index]:
+            image = changes[number](image, factors[index][number])
+        return luminance(image).expand(3, -1, -1) if gray[index] else image
 
-def crop_and_resize(images: Images, boxes: Tensor, flip: Tensor, size: tuple[int, int]) -> Iterator[Tensor]:
-    """Yield the box [4] of each image at one size, mirrored where ``flip`` [B] says so: uint8 [channels, *size]."""
-    for index, (box, mirrored) in enumerate(zip(boxes.tolist(), flip.tolist(), strict=True)):
-        resized = functional.resized_crop(images[index], *box, list(size), antialias=True)
-        yield resized.flip(-1) if mirrored else resized
+    return resize(images, parameters.boxes, parameters.flip, spec, one)
 
 
 def luminance(image: Tensor) -> Tensor:

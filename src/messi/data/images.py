@@ -53,7 +53,7 @@ class Images(Sequence[Tensor]):
         if (self.offsets % length).any():
             return torch.stack(list(self))
         grid = self.pixels[: len(self.pixels) // length * length].view(-1, height, width, self.channels)
-        return grid[self.offsets // length].permute(0, 3, 1, 2)
+        return grid[self.offsets // length].permute(0, 3, 1, 2).contiguous()
 
     def gather(self, *, device: torch.device | None = None, pinned: bool = False) -> "Images":
         """Return a copy that holds the pixels of these images alone, on a device or in pinned memory."""
