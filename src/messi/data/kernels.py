@@ -21,7 +21,8 @@ _BLOCK = 512
 def resize(images: Images, boxes: Tensor, flip: Tensor, spec: InputSpec) -> Tensor:
     """Return the boxes [B, 4] of images at the size of ``spec``, normalised: [B, C, S, T]."""
     result = torch.empty(len(images), *spec.shape, device=boxes.device)
-    _launch_resize(images, boxes, flip, spec, result)
+    with torch.cuda.device_of(boxes):  # Triton launches on the current device, whichever the tensors are on
+        _launch_resize(images, boxes, flip, spec, result)
     return result
 
 
@@ -29,14 +30,15 @@ def augment(images: Images, parameters: Parameters, spec: InputSpec) -> Tensor:
     """Return augmented and normalised images of three channels: [B, 3, S, T]."""
     device = parameters.boxes.device
     resized = torch.empty(len(images), *spec.shape, dtype=torch.uint8, device=device)
-    _launch_resize(images, parameters.boxes, parameters.flip, spec, resized)
     sums = torch.zeros(len(images), dtype=torch.int32, device=device)
     result = torch.empty(resized.shape, device=device)
     area = spec.shape[1] * spec.shape[2]
     grid = (triton.cdiv(area, _BLOCK), len(images))
     changes = (parameters.factors, parameters.order)
-    _sum_luminance[grid](resized, *changes, sums, area, BLOCK=_BLOCK)
-    _recolour[grid](resized, *changes, parameters.gray, sums, result, *spec.mean, *spec.std, area, BLOCK=_BLOCK)
+    with torch.cuda.device_of(resized):
+        _launch_resize(images, parameters.boxes, parameters.flip, spec, resized)
+        _sum_luminance[grid](resized, *changes, sums, area, BLOCK=_BLOCK)
+        _recolour[grid](resized, *changes, parameters.gray, sums, result, *spec.mean, *spec.std, area, BLOCK=_BLOCK)
     return result
 
 
