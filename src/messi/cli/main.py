@@ -1,5 +1,7 @@
 """The command ``messi``: finds the subcommand, and turns errors into one sentence and an exit code."""
 
+import contextlib
+import ctypes
 import importlib
 import io
 import os
@@ -9,6 +11,7 @@ from rich.console import Console
 
 from messi.core.errors import MessiError, unknown_name
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 COMMANDS = {
     "demo": "train MESSI and ERM on the embedded data and compare them in a report",
     "train": "train on a folder domain/class/image or on a data set by name",
@@ -26,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     # OpenMP's threads spin while they wait for each other, by default for so long that a second busy process on two
     # cores made training ten times slower. A short spin is as fast alone. It must be said before torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    _keep_freed_memory()
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -51,6 +55,14 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return code
+
+
+def _keep_freed_memory() -> None:
+    """Tell glibc not to return freed memory to the system at once: every step would fetch it anew, page by page."""
+    with contextlib.suppress(OSError, AttributeError):  # other systems have another allocator
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
+        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)
 
 
 def _print_help() -> None:

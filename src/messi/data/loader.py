@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,6 +18,7 @@ from messi.data.images import Images
 from messi.data.placement import brought, sent
 from messi.data.preprocess import prepare, prepare_augmented
 from messi.data.sampling import BLOCK, Sampler
+from messi.data.threads import single_threads
 from messi.data.vault import Vault
 
 
@@ -51,7 +52,7 @@ class Loader:
         self._seed, self._sampler = seed, sampler
         self._augmentation = augmentation
         self._validation_augmentation = validation_augmentation and augmentation == "domainbed"
-        self._thread = ThreadPoolExecutor(1)
+        self._thread = single_threads(1)
         self._blocks: dict[int, Future[_Block]] = {}
         """The block in use and the next one, which a thread draws meanwhile."""
         self._stream: Iterator[Images] = iter(())

@@ -3,13 +3,14 @@
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from messi.data.images import Images
+from messi.data.threads import single_threads
 
 # The rest is for the network, its activations and whatever else uses the device or the machine.
 _SHARE = 0.5
@@ -63,7 +64,7 @@ def brought(batches: Iterable[Images], device: torch.device) -> Iterator[Images]
 
 def _from_disk_ahead(batches: Iterable[Images]) -> Iterator[Images]:
     waiting: deque[Future[Images]] = deque()
-    with ThreadPoolExecutor(_READERS) as threads:
+    with single_threads(_READERS) as threads:
         for images in batches:
             if images.pixels.is_cuda or images.pixels.is_pinned():
                 yield images

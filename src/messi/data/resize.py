@@ -16,6 +16,7 @@ from torchvision.transforms.v2 import functional
 
 from messi.core.batch import InputSpec
 from messi.data.images import Images
+from messi.data.threads import single_threads
 
 
 def resize(
@@ -71,4 +72,4 @@ def _share_out(work: Callable[[range], None], number: int) -> None:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,))
+    return single_threads(os.cpu_count() or 1)
