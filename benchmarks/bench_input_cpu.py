@@ -9,14 +9,12 @@ pixels; larger ones would cost only DomainBed more. Before anything is timed, de
 and augmented ones, given the same parameters, with torchvision's.
 """
 
-import argparse
-import datetime
 import os
 import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as the command line does
@@ -30,6 +28,7 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 from torchvision.transforms.v2 import functional
 
+from keep import parse, show
 from messi.core.batch import InputSpec
 from messi.data import augment
 from messi.data.datasets.folder import Folder
@@ -86,7 +85,7 @@ def messi_loader(root: Path) -> tuple[Loader, float]:
     ), seconds
 
 
-def domainbed_batches(root: Path, workers: int) -> Iterator[torch.Tensor]:
+def domainbed_batches(root: Path, workers: int) -> Generator[torch.Tensor]:
     """Yield batches as DomainBed makes them."""
     transform = transforms.Compose(
         [
@@ -144,7 +143,7 @@ def measure(root: Path) -> list[tuple[str, float]]:
             next(batches)
         speeds = [images_per_second(lambda: next(batches)) for _ in range(TURNS)]  # noqa: B023 (used at once)
         results.append((f"DomainBed's way, {SOURCES} x {workers} worker processes", statistics.median(speeds)))
-        batches.close()  # type: ignore[attr-defined]
+        batches.close()
     loader, seconds = messi_loader(root)
     steps = iter(range(10**9))
     for _ in range(3):
@@ -157,9 +156,7 @@ def measure(root: Path) -> list[tuple[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Time input on the CPU against DomainBed's way.")
-    parser.add_argument("--save", action="store_true", help="keep the table under benchmarks/results")
-    save = parser.parse_args().save
+    save = parse("Time input on the CPU against DomainBed's way.").save
     torch.set_num_threads(2)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "jpegs"
@@ -168,18 +165,13 @@ def main() -> None:
         assert_equal_results(root)
         os.environ["MESSI_HOME"] = f"{folder}/home-2"
         rows = measure(root)
-    slowest = max(speed for name, speed in rows if name.startswith("DomainBed"))
+    theirs = max(speed for name, speed in rows if name.startswith("DomainBed"))
     lines = ["| augmented images at 224 x 224, 2 cores | images per second | |", "|---|---:|---:|"]
-    lines += [f"| {name} | {speed:.0f} | {speed / slowest:.1f} x |" for name, speed in rows]
+    lines += [f"| {name} | {speed:.0f} | {speed / theirs:.1f} x |" for name, speed in rows]
     versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, Python {platform.python_version()}"
     setting = f"median of {TURNS} x {BATCHES} batches of {PER_DOMAIN * SOURCES}"
     lines += ["", f"JPEGs of {SIZE[0]} x {SIZE[1]}, quality 90; {setting}; {versions}."]
-    result = "\n".join(lines) + "\n"
-    print(result)
-    if save:
-        today = datetime.datetime.now(datetime.UTC).date()
-        path = Path(__file__).parent / "results" / f"input_cpu_{today}.md"
-        path.write_text(f"# Input on the CPU, {today}\n\n    python benchmarks/bench_input_cpu.py --save\n\n{result}")
+    show("\n".join(lines) + "\n", name="input_cpu", title="Input on the CPU", save=save)
 
 
 if __name__ == "__main__":

@@ -8,18 +8,16 @@ image on the same GPU. Images are compared with torchvision's, given the same pa
 A training step is compared with the same step on one constant batch; both take turns in stretches of 50 steps.
 """
 
-import argparse
-import datetime
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
+from keep import parse, show
 from messi.algorithms._base import build
 from messi.algorithms.erm import Erm
 from messi.core.batch import Batch, InputSpec, Task
@@ -62,7 +60,7 @@ def make_images() -> Images:
     return Images.pack(torch.cat(parts))
 
 
-def make_loader(images: Images, *, augmentation: str = "domainbed") -> Loader:
+def make_loader(images: Images) -> Loader:
     stream = torch.Generator().manual_seed(1)
     domains = torch.arange(NUMBER) % DOMAINS
     labels = torch.randint(CLASSES, (NUMBER,), generator=stream)
@@ -79,7 +77,7 @@ def make_loader(images: Images, *, augmentation: str = "domainbed") -> Loader:
         seed=0,
     )
     vault = Vault(examples, split)
-    return Loader(vault=vault, spec=SPEC, device=DEVICE, sampler=sampler, augmentation=augmentation)  # type: ignore[arg-type]
+    return Loader(vault=vault, spec=SPEC, device=DEVICE, sampler=sampler, augmentation="domainbed")
 
 
 def torchvision_images(images: Images, drawn: augment.Parameters) -> Tensor:
@@ -209,9 +207,7 @@ def time_steps(images: Images, backbone: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Time augmented batches and the steps that they feed.")
-    parser.add_argument("--save", action="store_true", help="keep the table under benchmarks/results")
-    save = parser.parse_args().save
+    save = parse("Time augmented batches and the steps that they feed.").save
     images = make_images()
     lines = [f"Equal results: {assert_equal_results(images)}.", ""]
     batches = time_batches(images)
@@ -226,12 +222,7 @@ def main() -> None:
             lines.append(f"| {backbone}, eager, bf16 | {constant:.2f} | {fed:.2f} | {fed / constant:.3f} |")
     driver = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}"
     lines += ["", f"{driver}; medians; {NUMBER:,} random images of {SIDE} x {SIDE}."]
-    result = "\n".join(lines) + "\n"
-    print(result)
-    if save:
-        today = datetime.datetime.now(datetime.UTC).date()
-        path = Path(__file__).parent / "results" / f"input_gpu_{today}.md"
-        path.write_text(f"# Input on the GPU, {today}\n\n    python benchmarks/bench_input_gpu.py --save\n\n{result}")
+    show("\n".join(lines) + "\n", name="input_gpu", title="Input on the GPU", save=save)
     assert batches[0][1] <= HELD_TO_MS, f"held to {HELD_TO_MS} ms"
     assert max(ratios) <= HELD_TO_RATIO, f"held to {HELD_TO_RATIO}"
 

@@ -7,8 +7,6 @@ which is what every later run waits for. Memory is the highest that the process 
 Before anything is timed, pixels in the store are compared with those that Pillow decodes.
 """
 
-import argparse
-import datetime
 import json
 import os
 import resource
@@ -23,6 +21,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from keep import parse, show
 from messi.data.datasets.folder import Folder
 from messi.data.images import Images
 
@@ -73,13 +72,10 @@ def assert_equal_results(root: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Time the preparation of image folders.")
-    parser.add_argument("--save", action="store_true", help="keep the table under benchmarks/results")
-    parser.add_argument("--prepare", help="used by the benchmark itself")
-    options = parser.parse_args()
-    if options.prepare:
-        prepare(options.prepare)
+    if sys.argv[1:2] == ["--prepare"]:
+        prepare(sys.argv[2])
         return
+    save = parse("Time the preparation of image folders.").save
     lines = [
         "| images | first time, s | images per second | peak memory, MB | store, GB | second time, s |",
         "|---:|---:|---:|---:|---:|---:|",
@@ -97,13 +93,7 @@ def main() -> None:
         lines.append(f"| {number:,} | {first:.1f} | {number / first:.0f} | {memory:.0f} | {size:.2f} | {second:.2f} |")
         print(lines[-1], flush=True)
     lines += ["", f"JPEGs of {SIDE[0]} x {SIDE[1]}, quality 90, {os.cpu_count()} cores, file cache warm."]
-    result = "\n".join(lines) + "\n"
-    print(result)
-    if options.save:
-        today = datetime.datetime.now(datetime.UTC).date()
-        path = Path(__file__).parent / "results" / f"prepare_{today}.md"
-        command = "python benchmarks/bench_prepare.py --save"
-        path.write_text(f"# Preparing image folders, {today}\n\n    {command}\n\n{result}")
+    show("\n".join(lines) + "\n", name="prepare", title="Preparing image folders", save=save)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ differentiates through the iterations; ``tol=0`` makes it do all 50 rounds, too.
 and find the slots themselves. Values and gradients are compared before anything is timed.
 """
 
-import argparse
-import datetime
 import itertools
 import platform
 import statistics
@@ -24,6 +22,7 @@ import ot
 import torch
 from torch import Tensor
 
+from keep import parse, show
 from messi.losses.ssi import ssi_loss
 
 EXPERTS, DOMAINS, PER_DOMAIN, CLASSES, WIDTH = 6, 3, 32, 7, 384
@@ -134,21 +133,12 @@ epsilon {EPSILON} of the mean cost, float32; equal values (1e-5) and gradients (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Time SSI-OT on the CPU against a loop over POT.")
-    parser.add_argument("--save", action="store_true", help="keep the table under benchmarks/results")
-    save = parser.parse_args().save
+    save = parse("Time SSI-OT on the CPU against a loop over POT.").save
     torch.set_num_threads(THREADS)
     batch = make_batch()
     assert_equal_results(batch)
     ours, theirs = measure(batch)
-    result = table(ours, theirs)
-    print(result)
-    if save:
-        today = datetime.datetime.now(datetime.UTC).date()
-        path = Path(__file__).parent / "results" / f"ssi_cpu_{today}.md"
-        path.parent.mkdir(exist_ok=True)
-        command = "python benchmarks/bench_ssi_cpu.py --save"
-        path.write_text(f"# SSI-OT on the CPU, {today}\n\n    {command}\n\n{result}")
+    show(table(ours, theirs), name="ssi_cpu", title="SSI-OT on the CPU", save=save)
     assert theirs >= REQUIRED_RATIO * ours, f"held to {REQUIRED_RATIO} x"
 
 

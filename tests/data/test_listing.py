@@ -140,13 +140,6 @@ def test_the_named_domains_are_listed_alone(tmp_path: Path) -> None:
         list_folder(tmp_path / "data", domains=["a", "d"])
 
 
-def test_counts_are_by_domain_and_class_with_zeros() -> None:
-    rows = [("1", "b", "x"), ("2", "a", "y"), ("3", "b", "x"), ("4", "b", "z")]
-    listing = make_listing(Path(), rows)
-    assert listing.counts().tolist() == [[0, 1, 0], [2, 0, 1]]
-    assert listing.only([0, 1]).counts().tolist() == [[0, 1, 0], [1, 0, 0]], "the classes stay"
-
-
 def test_some_of_the_files_keep_their_labels_domains_and_parts() -> None:
     rows = [("1", "b", "x"), ("2", "a", "y"), ("3", "b", "z")]
     some = make_listing(Path("r"), rows, parts=["train", "val", "test"], ignored=["i"]).only([2, 0])

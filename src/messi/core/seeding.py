@@ -28,6 +28,7 @@ def deterministic(*, enabled: bool = True) -> Iterator[None]:
     cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
     before = (cudnn.deterministic, cudnn.benchmark, cuda.cudnn_sdp_enabled())
     mode = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
+    # The stubs of torch do not know this setting, hence the three remarks to the type checker.
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     if enabled:
         torch.use_deterministic_algorithms(mode=True)

@@ -46,13 +46,6 @@ class Listing:
             ignored=self.ignored,
         )
 
-    def counts(self) -> Tensor:
-        """Return how many files there are by domain and class: [domains, classes]."""
-        cells = self.domains * len(self.classes) + self.labels
-        return torch.bincount(cells, minlength=len(self.domain_names) * len(self.classes)).view(
-            len(self.domain_names), len(self.classes)
-        )
-
 
 def make_listing(
     root: Path,

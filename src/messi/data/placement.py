@@ -40,36 +40,29 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
         return tensor.pin_memory().to(device, non_blocking=True)
 
 
-def describe(images: Images) -> str:
-    """Say where the pixels are."""
-    size = f"{images.pixels.numel() / 1e9:.2f} GB of pixels"
-    if images.pixels.is_cuda:
-        return f"{size} on the GPU"
-    return f"{size} in pinned memory" if images.pixels.is_pinned() else f"{size} mapped from the disk"
-
-
 def brought(batches: Iterable[Images], device: torch.device) -> Iterator[Images]:
     """Yield batches of placed images so that kernels on the device can read them.
 
     What is read from the disk is read by threads, some batches ahead, and goes to a GPU through pinned memory.
     """
-    for images in batches if device.type != "cuda" else _from_disk_ahead(batches):
-        if device.type != "cuda":
-            yield images
-        elif images.pixels.is_cuda:
-            yield images.to(device)
-        else:
-            yield images.gather(device=device).to(device)
+    if device.type != "cuda":
+        yield from batches
+        return
+    for images in _gathered(batches, device):
+        yield images.to(device)
 
 
-def _from_disk_ahead(batches: Iterable[Images]) -> Iterator[Images]:
+def _gathered(batches: Iterable[Images], device: torch.device) -> Iterator[Images]:
+    """Yield batches in the order in which they came; those on the host without the images that are not in them."""
     waiting: deque[Future[Images]] = deque()
     with single_threads(_READERS) as threads:
         for images in batches:
-            if images.pixels.is_cuda or images.pixels.is_pinned():
+            if images.pixels.is_cuda:
                 yield images
-                continue
-            waiting.append(threads.submit(images.gather, pinned=True))
+            elif images.pixels.is_pinned():
+                yield images.gather(device=device)
+            else:
+                waiting.append(threads.submit(images.gather, pinned=True))
             if len(waiting) > _AHEAD:
                 yield waiting.popleft().result()
         yield from (future.result() for future in waiting)

@@ -70,10 +70,10 @@ def run(
     folder = RunDir(Path(out) if out else Path("runs") / config.folder_name())
     if folder.is_finished(config.to_dict(), version()):
         return read_result(folder, fresh=False)
-    place = pick_device(device)
+    chosen = pick_device(device)
     examples = load() if load else config.data.load()
     with deterministic(enabled=config.settings.deterministic):
-        training = prepare(config, examples, folder, place, observers)
+        training = prepare(config, examples, folder, chosen, observers)
         with folder.locked(), closing(training.ledger):
             folder.begin(training.description)
             train(training)
