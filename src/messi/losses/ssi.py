@@ -54,6 +54,22 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
 
     """
     _check_shapes(features, routing, labels, domains)
+    if _has_kernels(features):
+        from messi.losses import ssi_kernels  # noqa: PLC0415 (needs Triton, which only CUDA builds of torch bring)
+
+        return ssi_kernels.ssi_loss(
+            features,
+            routing,
+            labels,
+            domains,
+            discrepancy=discrepancy,
+            sharpness=sharpness,
+            reduction=reduction,
+            epsilon=epsilon,
+            epsilon_scale=epsilon_scale,
+            iterations=iterations,
+            bandwidths=bandwidths,
+        )
     if not features.dtype.is_floating_point or torch.finfo(features.dtype).bits < 32:
         features = features.float()
     slots = find_slots(labels, domains)
@@ -68,6 +84,11 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
         values = mmd_squared(x, y, x_mask, y_mask, bandwidths=bandwidths)
     weighted = slot_weights(routing, slots, sharpness=sharpness).to(values.dtype) * values
     return weighted.mean() if reduction == "mean" else weighted.sum()
+
+
+def _has_kernels(features: Tensor) -> bool:
+    """On a GPU, kernels compute in float32 what is written in torch below."""
+    return features.is_cuda and features.dtype != torch.float64 and features.numel() > 0
 
 
 def _clouds(features: Tensor, slots: "Slots", cells: Tensor) -> tuple[Tensor, Tensor]:
