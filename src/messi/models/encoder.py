@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from messi.core.batch import InputSpec
 from messi.core.config import Config
 from messi.core.errors import MessiError
+from messi.models import vit
 from messi.models.small import identity, mlp, small_cnn, tiny_cnn
 
 SMALL = {"identity": identity, "mlp": mlp, "small_cnn": small_cnn, "tiny_cnn": tiny_cnn}
@@ -106,9 +107,12 @@ class Encoder(nn.Module):
     def __init__(self, network: nn.Module, width: int) -> None:
         super().__init__()
         self.network, self.width = network, width
+        self._fused = vit.fits(network)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Encode inputs [B, ...] as features [B, width]."""
+        if self._fused and inputs.is_cuda and torch.is_autocast_enabled("cuda"):
+            return vit.encode(self.network, inputs)
         features: Tensor = self.network(inputs)
         return features
 
