@@ -134,7 +134,7 @@ def test_an_evaluation_in_between_changes_no_batch() -> None:
     loader, undisturbed = (make_loader(coded(), augmentation="domainbed", validation_augmentation=True) for _ in "ab")
     for step in range(5):
         assert equal(loader.batch(step), undisturbed.batch(step))
-        list(loader.evaluation("source_val", 0))
+        list(loader.evaluation("source_val", 0, size=256))
 
 
 def features(kind: Sampling, *, number: int, per_domain: int) -> tuple[Examples, Sampler, Loader]:
@@ -184,7 +184,7 @@ def test_an_evaluation_walks_once_through_a_domain_in_order(even: bool) -> None:
 
 def test_the_target_cannot_be_evaluated_before_it_is_opened() -> None:
     with pytest.raises(TargetSealedError):
-        next(make_loader(coded()).evaluation("target", TARGET))
+        next(make_loader(coded()).evaluation("target", TARGET, size=256))
 
 
 def test_augmented_validation_is_the_same_each_time_and_of_the_source_validation_data_alone() -> None:

@@ -1,21 +1,27 @@
 """A run in a process of its own that kills itself, with a real SIGKILL, where the test says.
 
-usage: driver.py FOLDER [step:N | sync:N | save:N | term:N | int:N]
+usage: driver.py FOLDER [step:N | sync:N | save:N | term:N | int:N] [hold:FILE-N]
   step:N  after step N
   sync:N  at the N-th fsync: the new file is written, but not yet in its place
   save:N  in the middle of the N-th write of a safetensors file
   term:N, int:N  sends itself SIGTERM or SIGINT after step N instead
+  hold:last-N, hold:model-N  that file of step N stays half written; the places above that name a step wait for it
 """
 
+import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from messi.cli.main import main
 from messi.core import files, tensorfile
+
+held = threading.Event()
+held.set()
 
 
 def kill() -> None:
@@ -50,6 +56,22 @@ def kill_in_save(number: int) -> None:
     setattr(tensorfile, "save_file", save)  # noqa: B010
 
 
+def hold_save(file: str) -> None:
+    """Stop when half of a file, such as the "last" of step 5, is written, and never go on."""
+    name, _, step = file.partition("-")
+    real = getattr(tensorfile, "save_file")  # noqa: B009
+    held.clear()
+
+    def save(tensors: Any, path: Path, metadata: Any) -> None:
+        real(tensors, path, metadata=metadata)
+        if path.name.startswith(name) and json.loads(metadata["messi"])["step"] == int(step):
+            os.truncate(path, path.stat().st_size // 2)
+            held.set()
+            threading.Event().wait()
+
+    setattr(tensorfile, "save_file", save)  # noqa: B010
+
+
 class SignalAfterStep:
     """Sends a signal after step N."""
 
@@ -62,6 +84,7 @@ class SignalAfterStep:
     def stepped(self, step: int) -> None:
         """Send the signal."""
         if step == self.step:
+            held.wait()
             os.kill(os.getpid(), self.number)
 
     def logged(self, step: int, terms: Mapping[str, float]) -> None:
@@ -81,6 +104,8 @@ def arm(place: str) -> None:
         kill_in_sync(int(number))
     elif how == "save":
         kill_in_save(int(number))
+    elif how == "hold":
+        hold_save(number)
     else:
         import messi.cli.train as command  # noqa: PLC0415
 

@@ -1,11 +1,16 @@
 """A run that was killed anywhere ends, after the same command again, bit for bit like one that was not."""
 
+import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from messi.core.records import TrainRecord
+from messi.core.rundir import RunDir
+from messi.core.tensorfile import read_tensors
 
 DRIVER = Path(__file__).with_name("driver.py")
 FILES = ("model.safetensors", "last.safetensors", "records.jsonl", "result.json", "run.json")
@@ -36,6 +41,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         pytest.param(["save:1", "save:2"], id="in the middle of writing the model, then the first checkpoint"),
         pytest.param(["save:3", "sync:9"], id="in the middle of a later checkpoint, then before a rename"),
         pytest.param(["step:23"], id="between the last step and the final evaluation"),
+        pytest.param(["hold:model-5 step:8"], id="some steps after that of the model being written"),
+        pytest.param(["hold:last-5 step:6", "hold:last-5 step:9"], id="and of the first checkpoint, twice"),
+        pytest.param(["hold:last-15 step:19", "hold:last-23 step:23"], id="and of a later one, then at the last"),
     ],
 )
 def test_killed_and_continued_equals_undisturbed(
@@ -43,11 +51,39 @@ def test_killed_and_continued_equals_undisturbed(
 ) -> None:
     folder = tmp_path / "run"
     for place in places:
-        assert drive(folder, place).returncode == -signal.SIGKILL
+        assert drive(folder, *place.split()).returncode == -signal.SIGKILL
     done = drive(folder)
     assert done.returncode == 0, done.stderr
     assert contents(folder) == undisturbed
     assert list(folder.glob("*.tmp")) == []
+
+
+def test_a_run_killed_before_the_selected_model_is_whole_writes_it_again(
+    tmp_path: Path, undisturbed: dict[str, bytes]
+) -> None:
+    """Were the checkpoint there before the model, training would go on from it and never save that model."""
+    folder, selected = tmp_path / "run", json.loads(undisturbed["result.json"])["selected_step"]
+    killed = drive(folder, f"hold:model-{selected}", f"step:{min(selected + 1, 23)}")
+    assert killed.returncode == -signal.SIGKILL
+    assert drive(folder).returncode == 0
+    assert contents(folder) == undisturbed
+
+
+def test_a_process_killed_while_it_writes_and_trains_leaves_the_earlier_checkpoint(
+    tmp_path: Path, undisturbed: dict[str, bytes]
+) -> None:
+    folder = RunDir(tmp_path / "run")
+    assert drive(folder.path, "int:7").returncode == 130
+    assert read_tensors(folder.last)[1]["step"] == 8
+    before, size = folder.last.read_bytes(), folder.records.stat().st_size
+    assert drive(folder.path, "hold:last-10", "step:12").returncode == -signal.SIGKILL
+    written = max(record.step for record in folder.read_records() if isinstance(record, TrainRecord))
+    assert written == 12, "training went on"
+    assert folder.records.stat().st_size > size
+    assert folder.last.read_bytes() == before
+    assert len(list(folder.path.glob("*.tmp"))) == 1
+    assert drive(folder.path).returncode == 0
+    assert contents(folder.path) == undisturbed
 
 
 @pytest.mark.parametrize("how", ["int", "term"])

@@ -3,6 +3,7 @@ import dataclasses
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -161,13 +162,15 @@ def test_when_the_system_refuses_to_write_the_run_stops_with_one_sentence(tmp_pa
 
 
 class FillsTheDisk:
-    """Writes a file after step 5, with its checkpoint, until the disk is full."""
+    """Writes a file after step 5, once its checkpoint is there, until the disk is full."""
 
-    def __init__(self, filler: Path) -> None:
-        self.filler = filler
+    def __init__(self, filler: Path, checkpoint: Path) -> None:
+        self.filler, self.checkpoint = filler, checkpoint
 
     def stepped(self, step: int) -> None:
         if step == 5:
+            while not self.checkpoint.exists():
+                time.sleep(0.001)
             with self.filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:
                     file.write(b"0" * 512)
@@ -197,7 +200,7 @@ def test_on_a_full_disk_the_run_stops_and_the_earlier_checkpoint_stays(
 ) -> None:
     filler, out = small_disk / "filler", small_disk / "run"
     with pytest.raises(MessiError, match=r"Could not write .*: No space left on device.*run the same command again"):
-        run(quick_config, out=out, device="cpu", observers=[FillsTheDisk(filler)])
+        run(quick_config, out=out, device="cpu", observers=[FillsTheDisk(filler, RunDir(out).last)])
     assert read_tensors(RunDir(out).last)[1]["step"] == 5
     assert list(out.glob("*.tmp")) == []
     filler.unlink()

@@ -35,6 +35,10 @@ class Stepper(Protocol):
 class Algorithm(nn.Module, ABC):
     """A method: everything it learns or keeps is in its ``state_dict``."""
 
+    capturable: ClassVar[bool] = False
+    """Whether a step may be recorded once and replayed on other batches: it depends on the batch and on tensors alone,
+    never on a Python number that changes from step to step, and never waits for the device."""
+
     @abstractmethod
     def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
         """Take one training step and return its loss terms."""
@@ -47,6 +51,8 @@ class Algorithm(nn.Module, ABC):
 class LossAlgorithm(Algorithm):
     """A method that is defined by its loss; most are."""
 
+    capturable: ClassVar[bool] = True
+
     @abstractmethod
     def loss(self, batch: Batch) -> LossTerms:
         """Return the weighted loss terms of a batch."""
@@ -56,7 +62,8 @@ class LossAlgorithm(Algorithm):
         with stepper.precision():
             terms = self.loss(batch)
         stepper.descend(terms)
-        return terms
+        # Without the graph behind them, which would keep this step's memory and stream alive in the next.
+        return {name: term.detach() for name, term in terms.items()}
 
 
 def build(config: AlgorithmConfig, *, task: Task, encoder: EncoderConfig) -> Algorithm:

@@ -26,8 +26,7 @@ class Erm(LossAlgorithm):
     def loss(self, batch: Batch) -> LossTerms:
         """Return the mean over domains of the cross-entropy."""
         logits = self.classifier(self.encoder(batch.inputs))
-        num_domains = self.task.num_domains
-        return {"cls": domain_mean_cross_entropy(logits, batch.labels, batch.domains, num_domains=num_domains)}
+        return {"cls": domain_mean_cross_entropy(logits, batch.labels, batch.domains)}
 
     def predict(self, inputs: Tensor) -> Prediction:
         """Classify."""

@@ -12,12 +12,13 @@ from torch import Tensor
 from messi.algorithms._base import AlgorithmConfig, LossAlgorithm
 from messi.core.batch import Batch, LossTerms, Prediction, Task
 from messi.core.config import Bounds
+from messi.core.streams import side_by_side
 from messi.losses.classification import domain_mean_cross_entropy
 from messi.losses.diversity import Form, diversity
 from messi.losses.routing import balance, sparsity
 from messi.losses.ssi import Discrepancy, EpsilonScale, Reduction, ssi_loss
 from messi.models.encoder import EncoderConfig
-from messi.models.head import MessiHead
+from messi.models.head import HeadOutput, MessiHead
 
 Weight = Annotated[float, Bounds(minimum=0)]
 
@@ -67,13 +68,27 @@ class Messi(LossAlgorithm):
 
     def loss(self, batch: Batch) -> LossTerms:
         """Return the five weighted terms."""
-        config, out = self.config, self.head(self.encoder(batch.inputs))
-        labels, domains = batch.labels, batch.domains
-        ssi = ssi_loss(
+        out = self.head(self.encoder(batch.inputs))
+        classification, invariance, regularisers = side_by_side(
+            batch.labels.device,
+            lambda: {"cls": domain_mean_cross_entropy(out.logits, batch.labels, batch.domains)},
+            lambda: {"ssi": self._invariance(out, batch)},
+            lambda: self._regularisers(out),
+        )
+        return {**classification, **invariance, **regularisers}
+
+    def predict(self, inputs: Tensor) -> Prediction:
+        """Classify the routed mixture of the experts."""
+        out = self.head(self.encoder(inputs))
+        return Prediction(logits=out.logits, routing=out.routing)
+
+    def _invariance(self, out: HeadOutput, batch: Batch) -> Tensor:
+        config = self.config
+        return config.ssi_weight * ssi_loss(
             out.experts,
             out.routing,
-            labels,
-            domains,
+            batch.labels,
+            batch.domains,
             discrepancy=config.discrepancy,
             sharpness=config.sharpness,
             reduction=config.reduction,
@@ -81,19 +96,14 @@ class Messi(LossAlgorithm):
             epsilon_scale=config.epsilon_scale,
             iterations=config.iterations,
         )
-        classification = domain_mean_cross_entropy(out.logits, labels, domains, num_domains=self.task.num_domains)
+
+    def _regularisers(self, out: HeadOutput) -> LossTerms:
+        config = self.config
         return {
-            "cls": classification,
-            "ssi": config.ssi_weight * ssi,
             "sp": config.sparsity_weight * sparsity(out.routing),
             "bal": config.balance_weight * balance(self._current_load(out.routing)),
             "div": config.diversity_weight * diversity(out.experts, form=config.diversity),
         }
-
-    def predict(self, inputs: Tensor) -> Prediction:
-        """Classify the routed mixture of the experts."""
-        out = self.head(self.encoder(inputs))
-        return Prediction(logits=out.logits, routing=out.routing)
 
     def _current_load(self, routing: Tensor) -> Tensor:
         momentum = self.config.balance_momentum

@@ -1,9 +1,10 @@
-"""``messi info``: versions and devices, for bug reports."""
+"""``messi info``: versions, devices and which code runs on them, for bug reports."""
 
 import tyro
 
 from messi.cli.output import Format, print_rows
 from messi.core.info import environment
+from messi.engine.run import pick_device
 
 
 def main(arguments: list[str]) -> int:
@@ -12,11 +13,18 @@ def main(arguments: list[str]) -> int:
 
 
 def info(*, format: Format = "table") -> int:  # noqa: A002 (the option's name)
-    """Print versions and devices.
+    """Print versions, devices, and which of several implementations is used here.
 
     Args:
         format: Table, CSV or JSON.
 
     """
-    print_rows([{"what": name, "value": value} for name, value in environment().items()], format)
+    gpu = pick_device(None).type == "cuda"
+    used = {
+        "training step": "captured as a CUDA graph" if gpu else "eager",
+        "ssi loss": "fused GPU kernels" if gpu else "torch",
+        "vision transformers": "fused GPU kernels" if gpu else "timm",
+        "augmentation": "fused GPU kernels" if gpu else "torch",
+    }
+    print_rows([{"what": name, "value": value} for name, value in {**environment(), **used}.items()], format)
     return 0

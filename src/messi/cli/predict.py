@@ -1,5 +1,6 @@
 """``messi predict``: classify images with a trained model."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,10 @@ from torch import Tensor
 from messi.cli.output import Format, Row, print_rows
 from messi.core.errors import MessiError
 from messi.data.pictures import SUFFIXES
+from messi.data.threads import single_threads
 from messi.engine.run import pick_device
 from messi.evaluation.model import Answers, Model, load
+from messi.evaluation.predict import BATCH
 
 
 def main(arguments: list[str]) -> int:
@@ -40,13 +43,17 @@ def predict(
     """
     model = load(run, device=pick_device(device))
     files = find_images(paths)
-    read, bad = read_all(model, files)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
-    for error in bad:
-        errors.print(f"messi: {error}", style="red", markup=False)
-    if read:
-        print_rows(rows(list(read), model.predict(list(read.values()))), form)
-    return 2 if bad else 0
+    table: list[Row] = []
+    for start in range(0, len(files), BATCH):
+        read, bad = read_all(model, files[start : start + BATCH])
+        for error in bad:
+            errors.print(f"messi: {error}", style="red", markup=False)
+        if read:
+            table += rows(list(read), model.predict(list(read.values())))
+    if table:
+        print_rows(table, form)
+    return 0 if len(table) == len(files) else 2
 
 
 def find_images(paths: tuple[Path, ...]) -> list[Path]:
@@ -67,13 +74,17 @@ def find_images(paths: tuple[Path, ...]) -> list[Path]:
 
 def read_all(model: Model, files: list[Path]) -> tuple[dict[Path, Tensor], list[MessiError]]:
     """Return the pictures that can be read, and the errors of those that cannot."""
-    read, bad = {}, []
-    for file in files:
+
+    def attempt(file: Path) -> Tensor | MessiError:
         try:
-            read[file] = model.read(file)
+            return model.read(file)
         except MessiError as error:
-            bad.append(error)
-    return read, bad
+            return error
+
+    with single_threads(os.cpu_count() or 1) as threads:
+        found = dict(zip(files, threads.map(attempt, files), strict=True))
+    read = {file: picture for file, picture in found.items() if isinstance(picture, Tensor)}
+    return read, [error for error in found.values() if isinstance(error, MessiError)]
 
 
 def rows(files: list[Path], answers: Answers) -> list[Row]:

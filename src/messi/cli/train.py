@@ -22,7 +22,7 @@ from messi.reports.page import write_report
 
 def main(arguments: list[str]) -> int:
     """Train, print the results and write the report."""
-    config, out, device = parse(arguments)
+    config, out, device, capture = parse(arguments)
     watcher = data_progress()
     load = functools.cache(functools.partial(config.data.load, watcher))
     # A wrong name of a domain is told before a single image is decoded.
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
         name = "+".join(one.target) or "all"
         place = out / name.replace("/", "-") if out and len(configs) > 1 else out
         title = one.algorithm.name if len(configs) == 1 else f"{one.algorithm.name} -> {name}"
-        results.append(run(one, out=place, device=device, observers=[progress(title)], load=load))
+        results.append(run(one, out=place, device=device, capture=capture, observers=[progress(title)], load=load))
     _show(config, results, out)
     return 0
 
@@ -56,7 +56,7 @@ def _show(config: RunConfig, results: list[RunResult], out: Path | None) -> None
     console.print(f"report  {page}", markup=False)
 
 
-def parse(arguments: list[str]) -> tuple[RunConfig, Path | None, str | None]:
+def parse(arguments: list[str]) -> tuple[RunConfig, Path | None, str | None, bool]:
     """Turn options into a config; which options exist depends on the algorithm and the data."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--algorithm", default="messi")
@@ -70,8 +70,9 @@ def parse(arguments: list[str]) -> tuple[RunConfig, Path | None, str | None]:
         algorithm: str = chosen.algorithm,  # noqa: ARG001
         out: Path | None = None,
         device: str | None = None,
+        capture: bool = True,
         config: Annotated[RunConfig, tyro.conf.arg(name="")] = default,
-    ) -> tuple[RunConfig, Path | None, str | None]:
+    ) -> tuple[RunConfig, Path | None, str | None, bool]:
         """Train on all domains but the target, select by source validation, test on the target once.
 
         Without --target every domain is held out in turn, one run each; '--target none' trains on all. The same
@@ -84,10 +85,11 @@ def parse(arguments: list[str]) -> tuple[RunConfig, Path | None, str | None]:
             algorithm: The method ('messi list algorithms').
             out: The run folder, or the folder of several runs; by default named by the config, under runs/.
             device: Such as cpu or cuda:0; by default a GPU if there is one.
+            capture: On a GPU, record the training step once and replay it: the same result, sooner.
             config: All other settings.
 
         """
-        return config, out, device
+        return config, out, device, capture
 
     flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
     return tyro.cli(train, prog="messi train", args=arguments, config=flat)

@@ -88,7 +88,7 @@ class RecordWriter:
         self.size += len(line)
 
     def sync(self) -> None:
-        """Bring everything written so far to the disk."""
+        """Bring everything written so far to the disk; safe in another thread, meanwhile, than the one that writes."""
         with writing(self.path):
             os.fsync(self._file.fileno())
 

@@ -70,7 +70,7 @@ class Loader:
             inputs = prepare_augmented(self._images(step), block.parameters[rows], self.spec)
         return Batch(inputs=inputs, labels=block.labels[rows], domains=block.domains[rows])
 
-    def evaluation(self, role: Role, domain: int, *, size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
+    def evaluation(self, role: Role, domain: int, *, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield inputs and labels of a domain in a role, in order; augmented where a protocol wants it so."""
         chunks = self.vault.indices(role, domain).split(size)
         inputs: Iterator[Tensor]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,29 +10,43 @@ from torch import Tensor
 from messi.algorithms._base import Algorithm
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.engine.ledger import Ledger
+from messi.engine.saver import Snapshot
 from messi.engine.stepper import AdamStepper
 
 
-def save_checkpoint(path: Path, *, step: int, algorithm: Algorithm, stepper: AdamStepper, ledger: Ledger) -> None:
-    """Write everything that changes during training. Random streams are functions of the step: nothing to save."""
-    optimizer = stepper.optimizer.state_dict()
-    tensors = {f"algorithm/{name}": tensor for name, tensor in algorithm.state_dict().items()}
-    for index, state in optimizer["state"].items():
-        tensors |= {f"optimizer/{index}/{name}": tensor for name, tensor in state.items()}
-    if ledger.rows:
-        tensors["pending"] = torch.stack(ledger.rows)
-    description = {
-        "step": step,
-        "records_size": ledger.writer.size,
-        "optimizer": optimizer["param_groups"],
-        "terms": ledger.terms,
-    }
-    ledger.writer.sync()
-    write_tensors(path, tensors, description)
+class Checkpoint:
+    """Everything that changes during training, as it is after a step; another thread may write it while that goes on.
+
+    Random streams are functions of the step: nothing to save.
+    """
+
+    def __init__(self, *, step: int, algorithm: Algorithm, stepper: AdamStepper, ledger: Ledger) -> None:
+        optimizer = stepper.optimizer.state_dict()
+        tensors = {f"algorithm/{name}": tensor for name, tensor in algorithm.state_dict().items()}
+        for index, state in optimizer["state"].items():
+            tensors |= {f"optimizer/{index}/{name}": tensor for name, tensor in state.items()}
+        if ledger.rows:
+            tensors["pending"] = torch.stack(ledger.rows)
+        self._tensors = Snapshot(tensors)
+        self._records = ledger.writer
+        self._description: dict[str, Any] = {
+            "step": step,
+            "records_size": ledger.writer.size,
+            "terms": list(ledger.terms),
+        }
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the state of the algorithm alone."""
+        return _under("algorithm/", self._tensors.arrived().items())
+
+    def write(self, path: Path) -> None:
+        """Write it, after the records that it counts on; further ones may follow them by now."""
+        self._records.sync()
+        write_tensors(path, self._tensors.arrived(), self._description)
 
 
 def load_checkpoint(path: Path, *, algorithm: Algorithm, stepper: AdamStepper, ledger: Ledger) -> int:
-    """Restore what :func:`save_checkpoint` wrote and return its step; without a file, start at step 0."""
+    """Restore what :class:`Checkpoint` wrote and return its step; without a file, start at step 0."""
     if not path.exists():
         ledger.open(0)
         return 0
@@ -41,7 +56,9 @@ def load_checkpoint(path: Path, *, algorithm: Algorithm, stepper: AdamStepper, l
     for key, tensor in _under("optimizer/", tensors.items()).items():
         index, name = key.split("/")
         state.setdefault(int(index), {})[name] = tensor
-    stepper.optimizer.load_state_dict({"state": state, "param_groups": description["optimizer"]})
+    # Its settings are the config's and the device's, which may be another one now.
+    groups = stepper.optimizer.state_dict()["param_groups"]
+    stepper.optimizer.load_state_dict({"state": state, "param_groups": groups})
     ledger.terms = description["terms"]
     ledger.rows = list(tensors["pending"]) if "pending" in tensors else []
     ledger.open(description["records_size"])

@@ -12,6 +12,7 @@ from messi.core.batch import LossTerms
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, Record, RecordWriter, TrainRecord, read_records
 from messi.engine.observers import Observer
+from messi.engine.saver import Snapshot
 
 
 class NonFiniteLossError(MessiError):
@@ -19,13 +20,18 @@ class NonFiniteLossError(MessiError):
 
 
 class Ledger:
-    """Keeps loss terms on the device, reads them once per interval, and still checks them for every step."""
+    """Keeps loss terms on the device, reads them once per interval, and still checks them for every step.
+
+    What a GPU has computed is on its way while training goes on, and is recorded before anything else is.
+    """
 
     def __init__(self, path: Path, observers: Sequence[Observer]) -> None:
         self.path, self.observers = path, observers
         self.terms: list[str] = []
         self.rows: list[Tensor] = []
         """One [terms] tensor for every step since the last record."""
+        self._coming: tuple[int, Snapshot] | None = None
+        """The step of a record whose numbers are on their way, and these."""
         self.evaluations: list[EvaluationRecord] = []
         self._files = ExitStack()
 
@@ -46,18 +52,33 @@ class Ledger:
         self.rows.append(torch.stack([term.detach().float() for term in terms.values()]))
 
     def flush(self, step: int) -> None:
-        """Record the mean of every term since the last record."""
-        table = self.check(step)
-        means = [math.fsum(column) / len(table) for column in zip(*table, strict=True)]
+        """Record the mean of every term since the last record, as soon as the device has told it."""
+        self._settle()
+        self._coming = step, Snapshot({"table": torch.stack(self.rows)})
         self.rows.clear()
+        if not self._coming[1].on_the_way:
+            self._settle()
+
+    def check(self, step: int) -> None:
+        """Wait for all numbers up to ``step``; raise, naming step and term, where one is not finite."""
+        self._settle()
+        if self.rows:
+            self._checked(torch.stack(self.rows), step)
+
+    def _settle(self) -> None:
+        if self._coming is None:
+            return
+        (step, snapshot), self._coming = self._coming, None
+        table = self._checked(snapshot.arrived()["table"], step)
+        means = [math.fsum(column) / len(table) for column in zip(*table, strict=True)]
         record = TrainRecord(step=step, terms=dict(zip(self.terms, means, strict=True)))
         self.write(record)
         for observer in self.observers:
             observer.logged(step, record.terms)
 
-    def check(self, step: int) -> list[list[float]]:
-        """Return the rows up to ``step`` as numbers; raise, naming step and term, where one is not finite."""
-        table: list[list[float]] = torch.stack(self.rows).tolist() if self.rows else []
+    def _checked(self, rows: Tensor, step: int) -> list[list[float]]:
+        """Return the rows up to ``step`` as numbers."""
+        table: list[list[float]] = rows.tolist()
         for row_step, row in enumerate(table, start=step - len(table) + 1):
             for name, value in zip(self.terms, row, strict=True):
                 if not math.isfinite(value):
@@ -68,7 +89,8 @@ class Ledger:
         return table
 
     def write(self, record: Record) -> None:
-        """Record anything else."""
+        """Record anything else, after what was to be recorded before it."""
+        self._settle()
         if isinstance(record, EvaluationRecord):
             if not math.isfinite(record.loss):
                 raise NonFiniteLossError(

@@ -12,10 +12,12 @@ from messi.core.records import Role
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
 from messi.data.loader import Loader
-from messi.engine.checkpoint import load_checkpoint, save_checkpoint
+from messi.engine.capture import Updater
+from messi.engine.checkpoint import Checkpoint, load_checkpoint
 from messi.engine.config import Settings
 from messi.engine.interrupt import Interrupted, stop_on_signal
 from messi.engine.ledger import Ledger
+from messi.engine.saver import Saver
 from messi.engine.stepper import AdamStepper
 from messi.evaluation.measure import evaluation_records, predict_role
 from messi.evaluation.model import save_model
@@ -35,6 +37,8 @@ class Training:
     loader: Loader
     ledger: Ledger
     task: Task
+    capture: bool
+    """Whether steps may be recorded as a CUDA graph."""
     description: dict[str, Any]
     """What is saved with the selected model."""
 
@@ -44,24 +48,26 @@ def train(training: Training) -> None:
     config, loader, ledger = training.config, training.loader, training.ledger
     done = load_checkpoint(training.folder.last, algorithm=training.algorithm, stepper=training.stepper, ledger=ledger)
     training.algorithm.train()
+    update = Updater(training.algorithm, training.stepper, loader.device, capture=training.capture)
     for observer in ledger.observers:
         observer.started(done, config.steps)
-    with stop_on_signal() as stop:
+    with stop_on_signal() as stop, Saver() as saver:
         for step in range(done + 1, config.steps + 1):
+            saver.check()
             last = step == config.steps
             torch.manual_seed(derive_seed("step", training.seed, step))
-            terms = training.algorithm.update(loader.batch(step), training.stepper)
-            ledger.add(terms)
+            ledger.add(update(loader.batch(step)))
             if step % config.log_every == 0 or last:
                 ledger.flush(step)
-            if evaluated := step % config.evaluate_every == 0 or last:
-                _evaluate_and_select(training, step)
+            evaluated = step % config.evaluate_every == 0 or last
+            selected = evaluated and _evaluate_and_select(training, step)
             stopping = bool(stop)  # read once: a signal that comes after the checkpoint waits for the next one
             if evaluated or stopping:
-                _checkpoint(training, step)
+                _save(training, saver, step, selected=selected)
             for observer in ledger.observers:
                 observer.stepped(step)
             if stopping and not last:
+                saver.wait()
                 raise Interrupted(f"Stopped after step {step} of {config.steps}; the state is saved.")
 
 
@@ -80,29 +86,30 @@ def validation_roles(training: Training) -> list[Role]:
     return [role for role in roles if training.loader.vault.domains(role)]
 
 
-def _evaluate_and_select(training: Training, step: int) -> None:
+def _evaluate_and_select(training: Training, step: int) -> bool:
+    """Evaluate the model and return whether it is the one to keep."""
     ledger, rule = training.ledger, training.config.selection
     for role in validation_roles(training):
         measure(training, role, step)
-    if select(ledger.evaluations, rule).step == step:
-        save_model(
-            training.folder.model,
-            training.algorithm,
-            task=training.task,
-            spec=training.loader.spec,
-            description={**training.description, "step": step},
-        )
     score = statistics.fmean(r.accuracy for r in ledger.evaluations if r.step == step and r.role == rule)
     for observer in ledger.observers:
         observer.evaluated(step, score)
+    return select(ledger.evaluations, rule).step == step
 
 
-def _checkpoint(training: Training, step: int) -> None:
+def _save(training: Training, saver: Saver, step: int, *, selected: bool) -> None:
+    """Begin to save the model, if it was selected, and then the state that training continues from."""
+    folder = training.folder
     training.ledger.check(step)
-    save_checkpoint(
-        training.folder.last,
-        step=step,
-        algorithm=training.algorithm,
-        stepper=training.stepper,
-        ledger=training.ledger,
-    )
+    saver.wait()  # before the copies are made: there is room for those of one step
+    state = Checkpoint(step=step, algorithm=training.algorithm, stepper=training.stepper, ledger=training.ledger)
+
+    def write() -> None:
+        # The model first: once the checkpoint says that it was selected, nothing selects it again.
+        if selected:
+            description = {**training.description, "step": step}
+            weights, spec = state.weights(), training.loader.spec
+            save_model(folder.model, weights, task=training.task, spec=spec, description=description)
+        state.write(folder.last)
+
+    saver.submit(write)

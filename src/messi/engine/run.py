@@ -51,6 +51,7 @@ def run(
     *,
     out: str | Path | None = None,
     device: str | None = None,
+    capture: bool = True,
     observers: Sequence[Observer] = (),
     load: Callable[[], Examples] | None = None,
 ) -> RunResult:
@@ -62,6 +63,7 @@ def run(
         config: what to run.
         out: the run folder; by default one under ``runs/`` that is named by the config.
         device: such as "cpu" or "cuda"; by default a GPU if there is one.
+        capture: on a GPU, record the step once and replay it; the result is the same.
         observers: objects that are told of progress.
         load: gives the examples, such as those already loaded for another run; by default ``config.data.load``.
 
@@ -73,7 +75,7 @@ def run(
     chosen = pick_device(device)
     examples = load() if load else config.data.load()
     with deterministic(enabled=config.settings.deterministic):
-        training = prepare(config, examples, folder, chosen, observers)
+        training = prepare(config, examples, folder, chosen, observers, capture=capture)
         with folder.locked(), closing(training.ledger):
             folder.begin(training.description)
             train(training)
@@ -87,6 +89,8 @@ def prepare(
     folder: RunDir,
     device: torch.device,
     observers: Sequence[Observer] = (),
+    *,
+    capture: bool = True,
 ) -> Training:
     """Build the parts of a run; ``config`` is a resolved one. Nothing is written."""
     settings, split = config.settings, split_of(config, examples)
@@ -117,6 +121,7 @@ def prepare(
         loader=loader,
         ledger=Ledger(folder.records, [TensorBoard(folder.path / "tensorboard"), *observers]),
         task=task,
+        capture=capture,
         description=_description(config, examples, split),
     )
 

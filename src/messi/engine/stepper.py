@@ -13,7 +13,14 @@ class AdamStepper:
 
     def __init__(self, algorithm: Algorithm, *, learning_rate: float, weight_decay: float) -> None:
         self.device = next(algorithm.parameters()).device
-        self.optimizer = torch.optim.Adam(algorithm.parameters(), lr=learning_rate, weight_decay=weight_decay)
+        on_gpu = self.device.type == "cuda"
+        self.optimizer = torch.optim.Adam(
+            algorithm.parameters(),
+            lr=learning_rate,
+            weight_decay=weight_decay,
+            fused=on_gpu or None,
+            capturable=on_gpu,  # counts its steps on the device
+        )
 
     def precision(self) -> torch.autocast:
         """Return the context in which a loss is computed: bfloat16 on a GPU, float32 on a CPU."""

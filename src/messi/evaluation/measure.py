@@ -6,13 +6,13 @@ from messi.algorithms._base import Algorithm
 from messi.core.records import EvaluationRecord, Role
 from messi.data.loader import Loader
 from messi.evaluation.metrics import accuracy, cross_entropy
-from messi.evaluation.predict import Predictions, predict_labelled
+from messi.evaluation.predict import BATCH, Predictions, predict_labelled
 
 
 def predict_role(algorithm: Algorithm, loader: Loader, role: Role) -> dict[int, Predictions]:
     """Predict every domain in a role."""
     domains = loader.vault.domains(role)
-    return {domain: predict_labelled(algorithm, loader.evaluation(role, domain)) for domain in domains}
+    return {domain: predict_labelled(algorithm, loader.evaluation(role, domain, size=BATCH)) for domain in domains}
 
 
 def evaluation_records(

@@ -18,7 +18,7 @@ from messi.data.images import Images
 from messi.data.pictures import read_picture, to_tensor
 from messi.data.placement import brought
 from messi.data.preprocess import prepare
-from messi.evaluation.predict import evaluating, predict
+from messi.evaluation.predict import BATCH, predict
 from messi.models.encoder import EncoderConfig
 
 Input = str | Path | Image.Image | Tensor
@@ -46,24 +46,18 @@ class Model:
     description: dict[str, Any]
     """The whole config of the run, the step, the source and target domains, the version."""
 
-    def predict(self, images: Sequence[Input] | Tensor, *, batch_size: int = 64) -> Answers:
+    def predict(self, images: Sequence[Input] | Tensor, *, batch_size: int = BATCH) -> Answers:
         """Predict image files, PIL images, uint8 tensors [channels, height, width] or features [F]."""
         if len(images) == 0:
             raise MessiError("There is nothing to predict; give at least one image.")
         device = next(self.algorithm.parameters()).device
-        logits, routing = [], []
-        with evaluating(self.algorithm):
-            for start in range(0, len(images), batch_size):
-                raw = [self._raw(image) for image in images[start : start + batch_size]]
-                output = predict(self.algorithm, self._ready(raw, device))
-                logits.append(output.logits)
-                routing.append(output.routing)
-        probabilities = torch.cat(logits).softmax(-1)
-        experts = [weights for weights in routing if weights is not None]
+        batches = (images[start : start + batch_size] for start in range(0, len(images), batch_size))
+        output = predict(self.algorithm, (self._ready([self._raw(i) for i in batch], device) for batch in batches))
+        probabilities = output.logits.softmax(-1)
         return Answers(
             labels=[self.classes[index] for index in probabilities.argmax(-1).tolist()],
             probabilities=probabilities,
-            experts=torch.cat(experts) if experts else None,
+            experts=output.routing,
         )
 
     def read(self, path: str | Path) -> Tensor:
@@ -98,9 +92,11 @@ class Model:
         return image
 
 
-def save_model(path: Path, algorithm: Algorithm, *, task: Task, spec: InputSpec, description: dict[str, Any]) -> None:
+def save_model(
+    path: Path, weights: dict[str, Tensor], *, task: Task, spec: InputSpec, description: dict[str, Any]
+) -> None:
     """Write the model file; ``description`` holds the run's config, its classes and whatever else belongs to it."""
-    write_tensors(path, algorithm.state_dict(), {**description, "task": asdict(task), "spec": asdict(spec)})
+    write_tensors(path, weights, {**description, "task": asdict(task), "spec": asdict(spec)})
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> Model:

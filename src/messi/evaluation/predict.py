@@ -10,6 +10,9 @@ from torch import Tensor
 from messi.algorithms._base import Algorithm
 from messi.core.batch import Prediction
 
+BATCH = 512
+"""Images that are predicted at once: enough to fill a GPU."""
+
 
 @dataclass(frozen=True)
 class Predictions:
@@ -25,25 +28,32 @@ class Predictions:
 
 def predict_labelled(algorithm: Algorithm, batches: Iterable[tuple[Tensor, Tensor]]) -> Predictions:
     """Predict batches of inputs and labels and keep everything."""
-    outputs, labels = [], []
-    with evaluating(algorithm):
-        for inputs, batch_labels in batches:
-            outputs.append(predict(algorithm, inputs))
-            labels.append(batch_labels.cpu())
-    routing = [output.routing for output in outputs if output.routing is not None]
-    return Predictions(
-        logits=torch.cat([output.logits for output in outputs]),
-        labels=torch.cat(labels),
-        routing=torch.cat(routing) if routing else None,
+    labels = []
+
+    def inputs() -> Iterator[Tensor]:
+        for batch, batch_labels in batches:
+            labels.append(batch_labels)
+            yield batch
+
+    output = predict(algorithm, inputs())
+    return Predictions(logits=output.logits, labels=torch.cat(labels).cpu(), routing=output.routing)
+
+
+def predict(algorithm: Algorithm, batches: Iterable[Tensor]) -> Prediction:
+    """Predict batches in the precision of training, and return all of them as float32 on the CPU.
+
+    Answers stay on the device until the last, so that it never waits for the host between two batches.
+    """
+    outputs = []
+    with torch.inference_mode(), evaluating(algorithm):
+        for inputs in batches:
+            with autocast(inputs.device):
+                outputs.append(algorithm.predict(inputs))
+    routing = [output.routing.float() for output in outputs if output.routing is not None]
+    return Prediction(
+        logits=torch.cat([output.logits.float() for output in outputs]).cpu(),
+        routing=torch.cat(routing).cpu() if routing else None,
     )
-
-
-def predict(algorithm: Algorithm, inputs: Tensor) -> Prediction:
-    """Predict one batch in the precision of training, and return float32 on the CPU."""
-    with torch.inference_mode(), autocast(inputs.device):
-        output = algorithm.predict(inputs)
-    routing = None if output.routing is None else output.routing.float().cpu()
-    return Prediction(logits=output.logits.float().cpu(), routing=routing)
 
 
 def autocast(device: torch.device) -> torch.autocast:
