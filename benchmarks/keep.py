@@ -2,8 +2,14 @@
 
 import argparse
 import datetime
+import shutil
+import subprocess
 import sys
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
+
+import torch
 
 
 def parse(description: str) -> argparse.Namespace:
@@ -21,3 +27,17 @@ def show(result: str, *, name: str, title: str, save: bool) -> None:
         path = Path(__file__).parent / "results" / f"{name}_{today}.md"
         command = f"python benchmarks/{Path(sys.argv[0]).name} --save"
         path.write_text(f"# {title}, {today}\n\n    {command}\n\n{result}")
+
+
+def gpu() -> str:
+    """Return the names and versions of the GPU, its driver and the packages that are timed on it."""
+    about = [torch.cuda.get_device_name()]
+    if smi := shutil.which("nvidia-smi"):
+        asked = [smi, "--query-gpu=driver_version", "--format=csv,noheader"]
+        answer = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+        about += [f"driver {answer.stdout.split()[0]}"] if answer.returncode == 0 else []
+    about += [f"torch {torch.__version__}", f"CUDA {torch.version.cuda}"]
+    for name in ("triton", "pot", "geomloss"):
+        with suppress(metadata.PackageNotFoundError):
+            about.append(f"{name} {metadata.version(name)}")
+    return ", ".join(about)

@@ -1,0 +1,208 @@
+"""A training step on a GPU: MESSI against ERM on the same backbone, memory, many domains, and where the time goes.
+
+    python benchmarks/bench_step_gpu.py [--save]
+
+PACS's shape: 3 x 32 random images of 224 x 224, 7 classes, 6 experts, 50 Sinkhorn rounds. Before anything is timed, a
+captured step is shown to leave the same bits behind as an eager one, and the fused encoder to be as near to the float32
+network as timm's own under autocast. Methods take turns in short stretches; a ratio is the median over the turns.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from keep import gpu, parse, show
+from messi.algorithms._base import AlgorithmConfig, build
+from messi.algorithms.erm import Erm
+from messi.algorithms.messi import Messi
+from messi.core.batch import Batch, Task
+from messi.core.seeding import deterministic
+from messi.engine.capture import Updater
+from messi.engine.stepper import AdamStepper
+from messi.models.encoder import Encoder, EncoderConfig
+
+DEVICE = torch.device("cuda")
+SMALL, TINY = "deit_small_patch16_224", "deit_tiny_patch16_224"
+METHODS: dict[str, AlgorithmConfig] = {
+    "ERM": Erm.Config(),
+    "MESSI-OT": Messi.Config(),
+    "MESSI-MMD": Messi.Config(discrepancy="mmd"),
+}
+CLASSES, STRETCH, TURNS = 7, 10, 15
+HELD_TO = {"MESSI-OT / ERM": 1.05, "MESSI-MMD / ERM": 1.05, "50 domains / 3 domains": 1.5, "memory": 1.10}
+
+
+def make_batch(size: int = 96, domains: int = 3) -> Batch:
+    torch.manual_seed(1)
+    images = torch.randn(size, 3, 224, 224, device=DEVICE)
+    labels = torch.randint(CLASSES, (size,), device=DEVICE)
+    return Batch(images, labels, torch.arange(size, device=DEVICE) * domains // size)
+
+
+@dataclass
+class Contestant:
+    """A method in training on one batch."""
+
+    updater: Updater
+    batch: Batch
+    parameters: list[Tensor]
+
+    @classmethod
+    def make(
+        cls, config: AlgorithmConfig, backbone: str, *, capture: bool = True, size: int = 96, domains: int = 3
+    ) -> "Contestant":
+        """Build a method and its batch."""
+        torch.manual_seed(0)
+        task = Task(input_shape=(3, 224, 224), num_classes=CLASSES, num_domains=domains)
+        algorithm = build(config, task=task, encoder=EncoderConfig(backbone=backbone, pretrained=False)).to(DEVICE)
+        stepper = AdamStepper(algorithm, learning_rate=3e-5, weight_decay=0.0)
+        updater = Updater(algorithm, stepper, DEVICE, capture=capture)
+        return cls(updater, make_batch(size, domains), list(algorithm.parameters()))
+
+    def milliseconds(self, steps: int = STRETCH) -> float:
+        """Return the GPU's time for one step; the host is ahead of it."""
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(steps):
+            self.updater(self.batch)
+        end.record()
+        torch.cuda.synchronize()
+        return float(start.elapsed_time(end)) / steps
+
+
+def assert_captured_is_eager() -> None:
+    for config in METHODS.values():
+        eager, captured = (Contestant.make(config, TINY, capture=capture) for capture in (False, True))
+        for contestant in (eager, captured):
+            contestant.milliseconds(8)
+        assert captured.updater.captured
+        assert all(map(torch.equal, eager.parameters, captured.parameters))
+
+
+def encoder_errors() -> tuple[float, float]:
+    """Return the relative errors of timm's network under autocast and of the fused one, against float32."""
+    torch.manual_seed(0)
+    encoder: Encoder = EncoderConfig(backbone=SMALL, pretrained=False).build((3, 224, 224)).to(DEVICE)
+    images = make_batch(32).inputs
+    with torch.no_grad():
+        exact = encoder.network(images).double()
+        with torch.autocast("cuda", torch.bfloat16):
+            answers = encoder.network(images).double(), encoder(images).double()
+    theirs, ours = (float((answer - exact).norm() / exact.norm()) for answer in answers)
+    assert ours <= 1.1 * theirs, (ours, theirs)
+    return theirs, ours
+
+
+def take_turns(contestants: Sequence[Contestant]) -> list[list[float]]:
+    """Return the times of every contestant in every turn."""
+    for contestant in contestants:
+        contestant.milliseconds(8)
+    return [[c.milliseconds() for c in contestants] for _ in range(TURNS)]
+
+
+def peak_memory(config: AlgorithmConfig, backbone: str, *, capture: bool) -> float:
+    """Return the most memory that training held at once, in GiB."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    Contestant.make(config, backbone, capture=capture).milliseconds(8)
+    return (torch.cuda.max_memory_allocated() - before) / 2**30
+
+
+def floor_ms(backbone: str) -> tuple[float, float]:
+    """Return the time of all products of a whole ViT at the speed of a large one, and that speed in TFLOP/s."""
+    width, rows = (384 if backbone == SMALL else 192), 96 * 197
+    products = 12 * (12 * width * width + 2 * 197 * width) * rows + 96 * 196 * 768 * width
+    a, b = (torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    times = []
+    for _ in range(15):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        _ = a @ b
+        end.record()
+        torch.cuda.synchronize()
+        times.append(float(start.elapsed_time(end)))
+    speed = 2 * 8192**3 / (statistics.median(times) * 1e-3)
+    return 1000 * 3 * 2 * products / speed, speed / 1e12
+
+
+def where_the_time_goes(contestant: Contestant, number: int = 18) -> list[str]:
+    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+        contestant.milliseconds(3)
+    events = sorted(recorded.key_averages(), key=lambda event: -event.self_device_time_total)
+    total = sum(event.self_device_time_total for event in events) / 3e3
+    lines = [
+        f"| `{event.key[:70]}` | {event.count // 3} | {event.self_device_time_total / 3e3:.3f} |"
+        for event in events[:number]
+    ]
+    rest = sum(event.self_device_time_total for event in events[number:]) / 3e3
+    count = sum(event.count for event in events[number:]) // 3
+    return ["| kernel | launches | ms |", "|---|---:|---:|", *lines, f"| all others | {count} | {rest:.3f} |",
+            f"| sum | | {total:.3f} |"]  # fmt: skip
+
+
+def compare_methods(backbone: str) -> tuple[list[str], dict[str, float]]:
+    contestants = [Contestant.make(config, backbone) for config in METHODS.values()]
+    turns = take_turns(contestants)
+    times = dict(zip(METHODS, map(statistics.median, zip(*turns, strict=True)), strict=True))
+    ratios = {
+        f"{name} / ERM": statistics.median(turn[place] / turn[0] for turn in turns)
+        for place, name in enumerate(METHODS)
+        if place
+    }
+    floor, speed = floor_ms(backbone)
+    lines = [
+        f"| {backbone}, {name}, captured | {time:.3f} | {ratios.get(f'{name} / ERM', 1.0):.3f} | {floor / time:.0%} |"
+        for name, time in times.items()
+    ]
+    lines.append(f"| floor: all products at {speed:.0f} TFLOP/s | {floor:.2f} | | 100% |")
+    if backbone == SMALL:
+        lines += ["", "Where the time of a MESSI-OT step goes:", "", *where_the_time_goes(contestants[1])]
+    return lines, ratios
+
+
+def compare_domains() -> tuple[list[str], float]:
+    """Time steps on 100 images of 3 and of 50 domains."""
+    turns = take_turns([Contestant.make(Messi.Config(), SMALL, size=100, domains=number) for number in (3, 50)])
+    few, many = map(statistics.median, zip(*turns, strict=True))
+    ratio = statistics.median(b / a for a, b in turns)
+    return [
+        f"| MESSI-S-OT, 100 images of 3 domains | {few:.3f} | |",
+        f"| of 50 domains | {many:.3f} | {ratio:.3f} |",
+    ], ratio
+
+
+def compare_memory() -> tuple[list[str], float]:
+    erm, messi = (peak_memory(config, SMALL, capture=True) for config in (METHODS["ERM"], METHODS["MESSI-OT"]))
+    return [f"| ERM | {erm:.2f} | |", f"| MESSI-OT | {messi:.2f} | {messi / erm:.3f} |"], messi / erm
+
+
+def main() -> None:
+    save = parse("Time training steps on a GPU.").save
+    with deterministic():
+        assert_captured_is_eager()
+        theirs, ours = encoder_errors()
+        small, found = compare_methods(SMALL)
+        tiny, _ = compare_methods(TINY)
+        domains, found["50 domains / 3 domains"] = compare_domains()
+        memory, found["memory"] = compare_memory()
+    equal = f"features are {ours:.2%} from those of the float32 network, timm's under autocast {theirs:.2%}"
+    lines = [
+        f"Equal results: captured and eager steps leave the same bits in every parameter; {equal}.",
+        "",
+        "| step, batch 96, deterministic | ms | to ERM | of the floor |", "|---|---:|---:|---:|", *tiny, "",
+        "| | | | |", "|---|---:|---:|---:|", *small, "",
+        "| domains | ms | ratio |", "|---|---:|---:|", *domains, "",
+        "| peak memory, DeiT-S | GiB | ratio |", "|---|---:|---:|", *memory, "", gpu(),
+    ]  # fmt: skip
+    show("\n".join(lines) + "\n", name="step_gpu", title="A training step on the GPU", save=save)
+    for name, bound in HELD_TO.items():
+        assert found[name] <= bound, f"{name}: held to {bound}, found {found[name]:.3f}"
+
+
+if __name__ == "__main__":
+    main()
