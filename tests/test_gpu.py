@@ -1,15 +1,19 @@
 """What must hold on a GPU; run by hand where there is one, since CI has none."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from messi.algorithms._base import LossAlgorithm
+from messi.algorithms.erm import Erm
 from messi.algorithms.messi import Messi
-from messi.core.batch import InputSpec
+from messi.core.batch import Batch, InputSpec, LossTerms, Task
 from messi.core.records import EvaluationRecord, TrainRecord
 from messi.core.rundir import RunDir
+from messi.core.seeding import deterministic
 from messi.data.augment import draw_parameters
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
 from messi.data.examples import Examples
@@ -20,8 +24,10 @@ from messi.data.preprocess import prepare_augmented
 from messi.data.sampling import Sampler
 from messi.data.splits import make_split
 from messi.data.vault import Vault
+from messi.engine.capture import Updater
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
+from messi.engine.stepper import AdamStepper
 from messi.evaluation.model import load
 from messi.losses.ssi import Discrepancy, ssi_loss
 from messi.models.encoder import EncoderConfig
@@ -132,3 +138,115 @@ def test_a_model_trained_on_the_gpu_predicts_the_same_on_the_cpu(tmp_path: Path)
     labels = examples.labels[examples.domains == examples.domain_names.index(wanted.domain)]
     answers = load(result.path).predict(target).probabilities.argmax(-1)
     assert (answers == labels).double().mean() == pytest.approx(wanted.accuracy, abs=0.01)
+
+
+def batches(number: int, size: int = 24) -> list[Batch]:
+    """Return random batches of coloured digits' shape, 3 domains and 4 classes."""
+    stream = torch.Generator("cuda").manual_seed(0)
+    domains = torch.arange(size, device="cuda") % 3
+    return [
+        Batch(
+            torch.randn(size, 3, 28, 28, generator=stream, device="cuda"),
+            torch.randint(4, (size,), generator=stream, device="cuda"),
+            domains,
+        )
+        for _ in range(number)
+    ]
+
+
+def trained(kind: type[LossAlgorithm], given: list[Batch], *, capture: bool) -> tuple[Updater, list[torch.Tensor]]:
+    """Train on the batches; return how the steps were taken and every parameter."""
+    torch.manual_seed(0)
+    task = Task(input_shape=(3, 28, 28), num_classes=4, num_domains=3)
+    algorithm = kind(kind.Config(), task=task, encoder=EncoderConfig(backbone="small_cnn")).cuda()  # type: ignore[attr-defined]
+    stepper = AdamStepper(algorithm, learning_rate=1e-3, weight_decay=1e-4)
+    update = Updater(algorithm, stepper, torch.device("cuda"), capture=capture)
+    with deterministic():
+        for step, batch in enumerate(given):
+            torch.manual_seed(step)
+            update(batch)
+    return update, [parameter.detach() for parameter in algorithm.parameters()]
+
+
+class WithDropout(Erm):
+    """Draws random numbers in its loss."""
+
+    def loss(self, batch: Batch) -> LossTerms:
+        dropped = torch.nn.functional.dropout(batch.inputs, 0.3)
+        return super().loss(dataclasses.replace(batch, inputs=dropped))
+
+
+class Waiting(Erm):
+    """Waits for the device in its loss, which no graph can."""
+
+    def loss(self, batch: Batch) -> LossTerms:
+        terms = super().loss(batch)
+        return {"cls": terms["cls"] * (1.0 if terms["cls"].item() < 1e9 else 0.0)}
+
+
+@pytest.mark.parametrize("kind", [Erm, Messi, WithDropout])
+def test_captured_steps_leave_the_bits_of_eager_ones(kind: type[LossAlgorithm]) -> None:
+    given = batches(8)
+    (eager, wanted), (captured, found) = (trained(kind, given, capture=capture) for capture in (False, True))
+    assert (eager.captured, captured.captured) == (False, True)
+    assert all(map(torch.equal, wanted, found))
+
+
+def test_a_step_that_cannot_be_captured_stays_eager_and_says_so() -> None:
+    given = batches(8)
+    with pytest.warns(UserWarning, match="Waiting cannot be captured and stays eager"):
+        update, found = trained(Waiting, given, capture=True)
+    assert not update.captured
+    assert all(map(torch.equal, trained(Erm, given, capture=False)[1], found))
+
+
+def test_a_batch_of_another_size_is_taken_eagerly() -> None:
+    given = [*batches(6), *batches(1, size=12), *batches(2)]
+    update, found = trained(Messi, given, capture=True)
+    assert update.captured
+    assert all(map(torch.equal, trained(Messi, given, capture=False)[1], found))
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    """The steps of the two parts are captured at different places."""
+
+    class Stop:
+        def __init__(self, at: int) -> None:
+            self.at = at
+
+        def stepped(self, step: int) -> None:
+            if step == self.at:
+                raise KeyboardInterrupt
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *_: None
+
+    wanted = dataclasses.replace(config(20), training=dataclasses.replace(config(20).training, evaluate_every=7))
+    with pytest.raises(KeyboardInterrupt):
+        run(wanted, out=tmp_path / "stopped", device="cuda", observers=[Stop(12)])
+    paths = [run(wanted, out=tmp_path / name, device="cuda").path for name in ("stopped", "whole")]
+    assert terms(paths[0]) == terms(paths[1])
+    models = [load(path).algorithm.state_dict() for path in paths]
+    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+
+
+def test_the_fused_transformer_is_as_accurate_as_autocast_and_repeats_its_bits() -> None:
+    torch.manual_seed(0)
+    encoder = EncoderConfig(backbone="deit_tiny_patch16_224", pretrained=False).build((3, 224, 224)).cuda()
+    images, above = torch.randn(8, 3, 224, 224, device="cuda"), torch.randn(8, 192, device="cuda")
+    parameters = list(encoder.parameters())
+
+    def answer(network: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
+        features = network(images).float()
+        return [features.detach(), *torch.autograd.grad((features * above).sum(), parameters)]
+
+    exact = answer(encoder.network)
+    with torch.autocast("cuda", torch.bfloat16):
+        theirs, ours, again = answer(encoder.network), answer(encoder), answer(encoder)
+    assert all(map(torch.equal, ours, again))
+
+    def off(answers: list[torch.Tensor]) -> float:
+        squares = [((a - b).norm() / b.norm()).square() for a, b in zip(answers, exact, strict=True)]
+        return float(torch.stack(squares).mean().sqrt())
+
+    assert off(ours) <= 1.1 * off(theirs)

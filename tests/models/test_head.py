@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from messi.models.head import Experts, MessiHead
+from messi.models.head import Experts, LowPrecisionExperts, MessiHead
 
 WIDTH = 12
 EXPERTS = 3
@@ -99,3 +99,16 @@ def test_bounds_of_linear_are_those_that_torch_uses() -> None:
     layer = nn.Linear(48, 192)
     for parameter in layer.parameters():
         assert 0.95 / math.sqrt(48) < parameter.abs().max().item() <= 1 / math.sqrt(48)
+
+
+def test_experts_in_a_lower_precision_are_the_same_function() -> None:
+    """In float32, where nothing is rounded away, value and all gradients are those of autograd."""
+    torch.manual_seed(0)
+    experts, features, above = Experts(8, 3), torch.randn(5, 8, requires_grad=True), torch.randn(3, 5, 8)
+    inputs = [features, experts.weight_in, experts.bias_in, experts.weight_out, experts.bias_out]
+    value = LowPrecisionExperts.apply(*inputs, torch.float32)
+    torch.testing.assert_close(value, experts(features))
+    found = torch.autograd.grad((value * above).sum(), inputs)
+    expected = torch.autograd.grad((experts(features) * above).sum(), inputs)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)

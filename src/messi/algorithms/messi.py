@@ -69,13 +69,18 @@ class Messi(LossAlgorithm):
     def loss(self, batch: Batch) -> LossTerms:
         """Return the five weighted terms."""
         out = self.head(self.encoder(batch.inputs))
-        classification, invariance, regularisers = side_by_side(
+        config = self.config
+        classification, invariance, routing, difference = side_by_side(
             batch.labels.device,
             lambda: {"cls": domain_mean_cross_entropy(out.logits, batch.labels, batch.domains)},
-            lambda: {"ssi": self._invariance(out, batch)},
-            lambda: self._regularisers(out),
+            lambda: {"ssi": config.ssi_weight * self._invariance(out, batch)},
+            lambda: {
+                "sp": config.sparsity_weight * sparsity(out.routing),
+                "bal": config.balance_weight * balance(self._current_load(out.routing)),
+            },
+            lambda: {"div": config.diversity_weight * diversity(out.experts, form=config.diversity)},
         )
-        return {**classification, **invariance, **regularisers}
+        return {**classification, **invariance, **routing, **difference}
 
     def predict(self, inputs: Tensor) -> Prediction:
         """Classify the routed mixture of the experts."""
@@ -84,7 +89,7 @@ class Messi(LossAlgorithm):
 
     def _invariance(self, out: HeadOutput, batch: Batch) -> Tensor:
         config = self.config
-        return config.ssi_weight * ssi_loss(
+        return ssi_loss(
             out.experts,
             out.routing,
             batch.labels,
@@ -96,14 +101,6 @@ class Messi(LossAlgorithm):
             epsilon_scale=config.epsilon_scale,
             iterations=config.iterations,
         )
-
-    def _regularisers(self, out: HeadOutput) -> LossTerms:
-        config = self.config
-        return {
-            "sp": config.sparsity_weight * sparsity(out.routing),
-            "bal": config.balance_weight * balance(self._current_load(out.routing)),
-            "div": config.diversity_weight * diversity(out.experts, form=config.diversity),
-        }
 
     def _current_load(self, routing: Tensor) -> Tensor:
         momentum = self.config.balance_momentum

@@ -58,9 +58,29 @@ class Loader:
         self._stream: Iterator[Images] = iter(())
         self._next = -1
         """The step whose images the stream yields next."""
+        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._ahead: tuple[int, Batch] | None = None
+        """A step and its batch, which the GPU may still be working on beside the training."""
 
     def batch(self, step: int) -> Batch:
-        """Return the training batch of a step."""
+        """Return the training batch of a step; on a GPU, begin with that of the next one beside what is done now."""
+        if self._side is None:
+            return self._batch(step)
+        if self._ahead is None or self._ahead[0] != step:
+            self._ahead = step, self._batch_beside(step, self._side)
+        batch = self._ahead[1]
+        torch.cuda.current_stream(self.device).wait_stream(self._side)
+        self._ahead = step + 1, self._batch_beside(step + 1, self._side)
+        return batch
+
+    def _batch_beside(self, step: int, side: torch.cuda.Stream) -> Batch:
+        self._rows(step)  # its numbers are on their way before the wait below, not after it
+        # Whatever was queued before has then been done with the batches whose memory this one may reuse.
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):
+            return self._batch(step)
+
+    def _batch(self, step: int) -> Batch:
         block, rows = self._rows(step)
         if isinstance(block.inputs, Tensor):
             inputs = block.inputs[rows]

@@ -55,7 +55,7 @@ class Updater:
         except RuntimeError as error:
             self._wanted = False
             name = type(self._algorithm).__name__
-            reason = str(error).partition("\n")[0]
+            reason = str(_first(error)).partition("\n")[0]
             warnings.warn(f"The step of {name} cannot be captured and stays eager: {reason}", stacklevel=2)
         else:
             self._recording = graph, inputs, terms
@@ -74,6 +74,13 @@ def _usable_after_failure(pool: tuple[int, int], device: torch.device) -> Iterat
             with suppress(RuntimeError):
                 torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)  # noqa: SLF001
             raise
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return what went wrong first; the end of a broken recording raises again."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 def _tensors(batch: Batch) -> tuple[Tensor, ...]:

@@ -5,10 +5,14 @@ Legend: M experts, B examples, D width, H = 4 D hidden units, C classes.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+from messi.models.precision import low_copies, weight_grad
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,51 @@ class Experts(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Apply every expert to every feature vector: [B, D] -> [M, B, D]."""
+        parameters = (self.weight_in, self.bias_in, self.weight_out, self.bias_out)
+        if features.is_cuda and torch.is_autocast_enabled("cuda"):
+            result: Tensor = LowPrecisionExperts.apply(features, *parameters, torch.get_autocast_dtype("cuda"))
+            return result
         repeated = features.expand(len(self.weight_in), -1, -1)
         hidden = functional.gelu(torch.baddbmm(self.bias_in, repeated, self.weight_in))
         return torch.baddbmm(self.bias_out, hidden, self.weight_out)
+
+
+class LowPrecisionExperts(torch.autograd.Function):
+    """The same in a lower precision, with float32 gradients of the parameters.
+
+    Autocast would copy each parameter by itself, and its gradient from the lower precision.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        weight_in: Tensor,
+        bias_in: Tensor,
+        weight_out: Tensor,
+        bias_out: Tensor,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        """Return [M, B, D] in ``dtype``."""
+        low = low_copies([weight_in, bias_in, weight_out, bias_out], dtype)
+        x = features.to(dtype).expand(len(weight_in), -1, -1)
+        hidden = torch.baddbmm(low[1], x, low[0])
+        active = functional.gelu(hidden)
+        ctx.save_for_backward(x, hidden, active, low[0], low[2])
+        ctx.dtype = features.dtype
+        return torch.baddbmm(low[3], active, low[2])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of features and parameters."""
+        x, hidden, active, weight_in, weight_out = ctx.saved_tensors
+        hidden_grad = torch.ops.aten.gelu_backward(grad @ weight_out.mT, hidden)
+        return (
+            (hidden_grad @ weight_in.mT).sum(0, dtype=torch.float32).to(ctx.dtype),
+            weight_grad(x, hidden_grad),
+            hidden_grad.sum(1, keepdim=True, dtype=torch.float32),
+            weight_grad(active, grad),
+            grad.sum(1, keepdim=True, dtype=torch.float32),
+            None,
+        )

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from messi.models.precision import weight_grad
 from messi.models.vit_forward import Forward
 
 
@@ -38,7 +39,7 @@ class Backward:
             self._block(number, self._outer[number - 1] if number else first)
         self._parameters()
         projection = way.network.patch_embed.proj
-        self._grads[projection.weight] = _weight_grad(first, way.patches).view(projection.weight.shape)
+        self._grads[projection.weight] = weight_grad(first, way.patches).view(projection.weight.shape)
         table = first.view(way.shape).sum(0, dtype=torch.float32)
         self._grads[way.network.pos_embed], self._grads[way.network.cls_token] = table[None], table[None, :1]
         self._grads[projection.bias] = table[1:].sum(0)
@@ -82,19 +83,19 @@ class Backward:
         first, normed, query, rest, mixed, log_sums, second, again, hidden, active = way.last
         grads[block.mlp.fc2.bias] = grad.sum(0)
         grad = grad.to(again.dtype)
-        grads[block.mlp.fc2.weight] = _weight_grad(grad, active)
+        grads[block.mlp.fc2.weight] = weight_grad(grad, active)
         parts = self._parts(1, kernels.gelu_parts(*hidden.shape), hidden.shape[1])
         kernels.gelu_backward(grad @ low[block.mlp.fc2.weight], hidden, parts[0])
         grads[block.mlp.fc1.bias], grads[block.mlp.fc1.weight] = (
             kernels.sum_parts(parts)[0],
-            _weight_grad(hidden, again),
+            weight_grad(hidden, again),
         )
         parts, middle = self._parts(1, kernels.norm_parts(batch, width), 3, width), torch.empty_like(grad)
         hidden_grad = hidden @ low[block.mlp.fc1.weight]
         kernels.add_norm_backward(grad, hidden_grad, *second, block.norm2.weight, middle, parts[0])
         norm = block.norm2
         grads[norm.weight], grads[norm.bias], grads[block.attn.proj.bias] = kernels.sum_parts(parts)[0]
-        grads[block.attn.proj.weight] = _weight_grad(middle, mixed.view(batch, width))
+        grads[block.attn.proj.weight] = weight_grad(middle, mixed.view(batch, width))
         asked, others = torch.empty_like(query), torch.empty_like(rest)
         parts = self._parts(1, *self._token_parts.shape[1:])
         way.attention.attend_backward(
@@ -109,7 +110,7 @@ class Backward:
         asked, others = asked.view(batch, width), others.view(batch * tokens, 2 * width)
         weight, asking = low[block.attn.qkv.weight], normed.view(way.shape)[:, 0]
         grads[block.attn.qkv.bias] = kernels.sum_parts(parts).flatten()
-        grads[block.attn.qkv.weight] = torch.cat([_weight_grad(asked, asking), _weight_grad(others, normed)])
+        grads[block.attn.qkv.weight] = torch.cat([weight_grad(asked, asking), weight_grad(others, normed)])
         grad = others @ weight[width:]
         grad.view(way.shape)[:, 0] += asked @ weight[:width]
         # The sum of the other tokens is not used any further, so its gradient is zero.
@@ -124,10 +125,10 @@ class Backward:
         norms = way.kernels.sum_parts(self._norm_parts)
         hidden_biases = way.kernels.sum_parts(self._gelu_parts)
         projected_biases = way.kernels.sum_parts(self._token_parts).flatten(1)
-        outer = _weight_grad(self._outer, way.active)
-        hidden = _weight_grad(way.hidden, way.again)
-        middle = _weight_grad(self._middle, way.mixed)
-        projected = _weight_grad(self._projected, way.normed)
+        outer = weight_grad(self._outer, way.active)
+        hidden = weight_grad(way.hidden, way.again)
+        middle = weight_grad(self._middle, way.mixed)
+        projected = weight_grad(self._projected, way.normed)
         for number, block in enumerate(blocks):
             grads[block.norm1.weight], grads[block.norm1.bias], bias = norms[number]
             if number:
@@ -138,11 +139,3 @@ class Backward:
             grads[block.mlp.fc1.bias], grads[block.attn.qkv.bias] = hidden_biases[number], projected_biases[number]
             grads[block.mlp.fc2.weight], grads[block.mlp.fc1.weight] = outer[number], hidden[number]
             grads[block.attn.proj.weight], grads[block.attn.qkv.weight] = middle[number], projected[number]
-
-
-def _weight_grad(grad: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient of a weight in float32: grad [*, N, V], x [*, N, K] -> [*, V, K]."""
-    if grad.dtype == torch.float32:
-        return grad.mT @ x
-    multiply = torch.mm if grad.ndim == 2 else torch.bmm
-    return multiply(grad.mT, x, out_dtype=torch.float32)

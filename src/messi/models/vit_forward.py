@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from messi.models.precision import low_copies
+
 
 class Forward:
     """The way forward, and what the way back needs of it.
@@ -105,6 +107,4 @@ def _low(network: Any, dtype: torch.dtype) -> dict[Tensor, Tensor]:
     for block in network.blocks:
         originals += [block.attn.qkv.weight, block.attn.qkv.bias, block.attn.proj.weight]
         originals += [block.mlp.fc1.weight, block.mlp.fc1.bias, block.mlp.fc2.weight]
-    copies = [torch.empty_like(original, dtype=dtype) for original in originals]
-    torch._foreach_copy_(copies, originals)  # as torch.optim does: one launch for all
-    return dict(zip(originals, copies, strict=True))
+    return dict(zip(originals, low_copies(originals, dtype), strict=True))
