@@ -4,8 +4,9 @@
 
 The data are random images of PACS's number and size on the GPU, 3 domains to train on, the default protocol: batches of
 3 x 32 augmented images at 224 x 224, a record every 10 steps, and every 200 steps an evaluation on a fifth of the
-training domains and a checkpoint. Timed are 1,000 steps from step 200 on, which hold five of those. The first
-steps compile kernels and record the step; they are timed from the call of ``run``, with an empty cache of kernels.
+training domains and a checkpoint. Timed are 1,000 steps from step 200 on, which hold five of those, and the same steps
+in a run with neither. The first steps compile kernels and record the step; they are timed from the call of ``run``,
+with an empty cache of kernels.
 The same run without capture gives the same loss terms at every step, which is asserted first.
 """
 
@@ -66,13 +67,15 @@ def make_examples(images: Images) -> Examples:
     return Examples(images, labels, domains, tuple("abcdefg"), DOMAINS, "random")
 
 
-def config(algorithm: AlgorithmConfig, backbone: str, steps: int, log_every: int = 10) -> RunConfig:
+def config(
+    algorithm: AlgorithmConfig, backbone: str, steps: int, *, log_every: int = 10, evaluate_every: int | None = None
+) -> RunConfig:
     return RunConfig(
         data=Pacs(),
         target=("sketch",),
         algorithm=algorithm,
         encoder=EncoderConfig(backbone=backbone, pretrained=False),
-        training=TrainingConfig(steps=steps, log_every=log_every),
+        training=TrainingConfig(steps=steps, log_every=log_every, evaluate_every=evaluate_every),
     )
 
 
@@ -90,21 +93,29 @@ def assert_equal_results(examples: Examples, folder: Path) -> None:
     assert terms(paths[0]) == terms(paths[1])
 
 
+def timed(wanted: RunConfig, examples: Examples, folder: Path) -> tuple[float, float]:
+    """Return the seconds of 1,000 steps, and those from the call to the end of the first step."""
+    watch = Watch(folder / "events")
+    run(wanted, out=folder / "run", observers=[watch], load=lambda: examples)
+    return watch.times[FIRST + STEPS] - watch.times[FIRST], watch.times[1]
+
+
 def main() -> None:
     save = parse("Time a thousand training steps.").save
     examples = make_examples(make_images())
-    lines = ["| run | 1,000 steps, s | ms per step | first step after, s |", "|---|---:|---:|---:|"]
-    seconds = {}
+    lines = [
+        "| run | 1,000 steps, s | without evaluations and checkpoints, s | first step after, s |",
+        "|---|---:|---:|---:|",
+    ]
+    seconds, last = {}, FIRST + STEPS + 50
     with tempfile.TemporaryDirectory() as folder:
         for name, backbone, algorithm in RUNS:
-            watch = Watch(Path(folder) / f"{name}-events")
-            wanted = config(algorithm, backbone, FIRST + STEPS + 50)
-            run(wanted, out=Path(folder) / name, observers=[watch], load=lambda: examples)
-            seconds[name] = watch.times[FIRST + STEPS] - watch.times[FIRST]
-            assert watch.times[1] <= FIRST_STEP_WITHIN_S
-            row = f"| {name} | {seconds[name]:.2f} | {1000 * seconds[name] / STEPS:.2f} | {watch.times[1]:.1f} |"
-            lines.append(row)
-            print(row, flush=True)
+            seconds[name], first = timed(config(algorithm, backbone, last), examples, Path(folder) / name)
+            assert first <= FIRST_STEP_WITHIN_S
+            bare = config(algorithm, backbone, last, evaluate_every=last)
+            alone, _ = timed(bare, examples, Path(folder) / f"{name}-bare")
+            lines.append(f"| {name} | {seconds[name]:.2f} | {alone:.2f} | {first:.1f} |")
+            print(lines[-1], flush=True)
         assert_equal_results(examples, Path(folder))
     lines += [
         "",

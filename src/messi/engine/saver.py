@@ -1,6 +1,7 @@
 """Files are written while training goes on."""
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
@@ -10,22 +11,24 @@ from torch import Tensor
 
 from messi.data.threads import single_threads
 
+_ALIGNED = 16
+"""Bytes: where a tensor may begin, whatever its dtype."""
+
 
 class Snapshot:
     """Tensors as they are now, on their way to host memory; the originals may change at once.
 
     A GPU copies them in the order of its work, so what is computed next cannot reach them, and the host does not wait.
-    They go straight to pinned memory: copies on the device would be quicker, but training that just fits there, for
-    which the next step needs all of it, would fail for want of theirs.
+    They go straight to pinned memory, one piece for all: copies on the device would be quicker, but training that just
+    fits there, for which the next step needs all of it, would fail for want of theirs.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._device = next((tensor.get_device() for tensor in tensors.values() if tensor.is_cuda), -1)
         with torch.cuda.device(self._device):  # memory is pinned through the current device; -1 changes nothing
-            self._copies = {
-                name: tensor.detach().to("cpu", copy=True, non_blocking=tensor.is_cuda)
-                for name, tensor in tensors.items()
-            }
+            self._copies = dict(zip(tensors, _room(tensors.values(), pinned=self._device >= 0), strict=True))
+            for name, tensor in tensors.items():
+                self._copies[name].copy_(tensor.detach(), non_blocking=True)
             self._copied: torch.cuda.Event | None = None
             if self._device >= 0:
                 self._copied = torch.cuda.Event(blocking=True)
@@ -42,6 +45,15 @@ class Snapshot:
             with torch.cuda.device(self._device):  # a thread has its own current device
                 self._copied.synchronize()
         return self._copies
+
+
+def _room(tensors: Iterable[Tensor], *, pinned: bool) -> Iterator[Tensor]:
+    """Yield an empty tensor on the host for each one, all of them in one piece of memory."""
+    kept = list(tensors)
+    ends = list(itertools.accumulate(-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in kept))
+    memory = torch.empty(ends[-1] if ends else 0, dtype=torch.uint8, pin_memory=pinned)
+    for tensor, start in zip(kept, [0, *ends], strict=False):
+        yield memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
 
 
 class Saver:

@@ -10,9 +10,10 @@ from messi.evaluation.predict import BATCH, Predictions, predict_labelled
 
 
 def predict_role(algorithm: Algorithm, loader: Loader, role: Role) -> dict[int, Predictions]:
-    """Predict every domain in a role."""
+    """Predict every domain in a role; all are on their way before the first is waited for."""
     domains = loader.vault.domains(role)
-    return {domain: predict_labelled(algorithm, loader.evaluation(role, domain, size=BATCH)) for domain in domains}
+    answers = {d: predict_labelled(algorithm, loader.evaluation(role, d, size=BATCH)) for d in domains}
+    return {domain: predicted.cpu() for domain, predicted in answers.items()}
 
 
 def evaluation_records(

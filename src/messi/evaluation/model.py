@@ -53,11 +53,11 @@ class Model:
         device = next(self.algorithm.parameters()).device
         batches = (images[start : start + batch_size] for start in range(0, len(images), batch_size))
         output = predict(self.algorithm, (self._ready([self._raw(i) for i in batch], device) for batch in batches))
-        probabilities = output.logits.softmax(-1)
+        probabilities = output.logits.cpu().softmax(-1)
         return Answers(
             labels=[self.classes[index] for index in probabilities.argmax(-1).tolist()],
             probabilities=probabilities,
-            experts=output.routing,
+            experts=None if output.routing is None else output.routing.cpu(),
         )
 
     def read(self, path: str | Path) -> Tensor:

@@ -16,7 +16,7 @@ BATCH = 512
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model said of N labelled examples, on the CPU."""
+    """What a model said of N labelled examples."""
 
     logits: Tensor
     """[N, classes]"""
@@ -25,9 +25,13 @@ class Predictions:
     routing: Tensor | None
     """[N, experts], or None when the method has no router."""
 
+    def cpu(self) -> "Predictions":
+        """Return them on the CPU, once they are known."""
+        return Predictions(self.logits.cpu(), self.labels.cpu(), None if self.routing is None else self.routing.cpu())
+
 
 def predict_labelled(algorithm: Algorithm, batches: Iterable[tuple[Tensor, Tensor]]) -> Predictions:
-    """Predict batches of inputs and labels and keep everything."""
+    """Predict batches of inputs and labels and keep everything, on the device."""
     labels = []
 
     def inputs() -> Iterator[Tensor]:
@@ -36,24 +40,22 @@ def predict_labelled(algorithm: Algorithm, batches: Iterable[tuple[Tensor, Tenso
             yield batch
 
     output = predict(algorithm, inputs())
-    return Predictions(logits=output.logits, labels=torch.cat(labels).cpu(), routing=output.routing)
+    return Predictions(logits=output.logits, labels=torch.cat(labels), routing=output.routing)
 
 
 def predict(algorithm: Algorithm, batches: Iterable[Tensor]) -> Prediction:
-    """Predict batches in the precision of training, and return all of them as float32 on the CPU.
+    """Predict batches in the precision of training, and return all of them as float32.
 
-    Answers stay on the device until the last, so that it never waits for the host between two batches.
+    Nothing waits for the device here: answers stay on it.
     """
     outputs = []
     with torch.inference_mode(), evaluating(algorithm):
         for inputs in batches:
             with autocast(inputs.device):
                 outputs.append(algorithm.predict(inputs))
-    routing = [output.routing.float() for output in outputs if output.routing is not None]
-    return Prediction(
-        logits=torch.cat([output.logits.float() for output in outputs]).cpu(),
-        routing=torch.cat(routing).cpu() if routing else None,
-    )
+        routing = [output.routing.float() for output in outputs if output.routing is not None]
+        logits = torch.cat([output.logits.float() for output in outputs])
+        return Prediction(logits=logits, routing=torch.cat(routing) if routing else None)
 
 
 def autocast(device: torch.device) -> torch.autocast:
