@@ -107,11 +107,12 @@ class Encoder(nn.Module):
     def __init__(self, network: nn.Module, width: int) -> None:
         super().__init__()
         self.network, self.width = network, width
-        self._fused = vit.fits(network)
+        self.fused = vit.fits(network)
+        """Whether kernels of our own take the place of the network's forward on a GPU."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Encode inputs [B, ...] as features [B, width]."""
-        if self._fused and inputs.is_cuda and torch.is_autocast_enabled("cuda"):
+        if self.fused and inputs.is_cuda and torch.is_autocast_enabled("cuda"):
             return vit.encode(self.network, inputs)
         features: Tensor = self.network(inputs)
         return features
