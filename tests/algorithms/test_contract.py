@@ -78,7 +78,8 @@ def test_whatever_changes_in_training_is_in_its_state(name: str) -> None:
     second = make(name)
     second.load_state_dict(first.state_dict())
     other = AdamStepper(second, learning_rate=3e-3, weight_decay=0)
-    other.optimizer.load_state_dict(copy.deepcopy(stepper.optimizer.state_dict()))
+    for group, optimizer in stepper.optimizers.items():
+        other.optimizers[group].load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for algorithm, its_stepper in ((first, stepper), (second, other)):
         for step in range(5, 8):
             torch.manual_seed(step)

@@ -43,6 +43,18 @@ def test_batches_of_any_size_and_images_of_any_size_give_the_same_answers(model:
     torch.testing.assert_close(one.probabilities, many.probabilities, rtol=1e-5, atol=1e-6)
 
 
+def test_threads_that_resize_images_may_write_their_results(model: Model) -> None:
+    """They are not in the inference mode of the thread that predicts."""
+    images = [torch.randint(256, (2, 40, 30), dtype=torch.uint8) for _ in range(7)]
+    alone = model.predict(images).probabilities
+    torch.set_num_threads(2)
+    try:
+        together = model.predict(images).probabilities
+    finally:
+        torch.set_num_threads(1)
+    torch.testing.assert_close(together, alone)
+
+
 def test_inputs_that_do_not_fit_are_named(model: Model) -> None:
     with pytest.raises(MessiError, match=r"must look like \(2, 28, 28\), but has the shape \(3, 28, 28\)"):
         model.predict([torch.zeros(3, 28, 28, dtype=torch.uint8)])

@@ -1,7 +1,7 @@
 """What every method offers. A method returns named loss terms; the engine steps."""
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -22,22 +22,44 @@ class AlgorithmConfig(Config):
     registry: ClassVar[Registry | None] = ALGORITHMS
 
 
+@dataclass(frozen=True)
+class Group:
+    """Parameters that are stepped together by one Adam."""
+
+    parameters: list[nn.Parameter]
+    learning_rate: float | None = None
+    """By default that of the run."""
+    betas: tuple[float, float] = (0.9, 0.999)
+
+
 class Stepper(Protocol):
     """What the engine lets a method do to its parameters."""
 
-    def precision(self) -> AbstractContextManager[None]:
-        """Return the context in which a loss is computed, and only that."""
+    def descend(self, loss: Callable[[], LossTerms], group: str = "main") -> LossTerms:
+        """Take one optimizer step of a group down the gradient of the sum of the terms; return the terms.
 
-    def descend(self, terms: LossTerms) -> None:
-        """Take one optimizer step down the gradient of the sum of the terms."""
+        ``loss`` is called once or more: some ways to step look at the loss in two places.
+        """
 
 
 class Algorithm(nn.Module, ABC):
     """A method: everything it learns or keeps is in its ``state_dict``."""
 
-    capturable: ClassVar[bool] = False
-    """Whether a step may be recorded once and replayed on other batches: it depends on the batch and on tensors alone,
-    never on a Python number that changes from step to step, and never waits for the device."""
+    restart: int | None = None
+    """The step before which the optimizer forgets its past, if there is such a step."""
+
+    def phase(self, step: int) -> Hashable | None:  # noqa: ARG002 (for those that have phases)
+        """Return which kind of step this is, or None.
+
+        On a GPU one step of each kind is recorded and replayed for all others of that kind, so these must be the same
+        computation on other tensors: no Python number that differs from step to step, no waiting for the device.
+        None is never recorded.
+        """
+        return None
+
+    def groups(self) -> dict[str, Group]:
+        """Return the parameters by the optimizer that steps them; by default all have the same."""
+        return {"main": Group(list(self.parameters()))}
 
     @abstractmethod
     def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
@@ -51,19 +73,17 @@ class Algorithm(nn.Module, ABC):
 class LossAlgorithm(Algorithm):
     """A method that is defined by its loss; most are."""
 
-    capturable: ClassVar[bool] = True
-
     @abstractmethod
     def loss(self, batch: Batch) -> LossTerms:
         """Return the weighted loss terms of a batch."""
 
+    def phase(self, step: int) -> Hashable | None:  # noqa: ARG002
+        """Return the same for every step: a loss that depends on the step says otherwise."""
+        return "all"
+
     def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
         """Descend the loss once."""
-        with stepper.precision():
-            terms = self.loss(batch)
-        stepper.descend(terms)
-        # Without the graph behind them, which would keep this step's memory and stream alive in the next.
-        return {name: term.detach() for name, term in terms.items()}
+        return stepper.descend(lambda: self.loss(batch))
 
 
 def build(config: AlgorithmConfig, *, task: Task, encoder: EncoderConfig) -> Algorithm:

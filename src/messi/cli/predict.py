@@ -14,7 +14,9 @@ from messi.data.pictures import SUFFIXES
 from messi.data.threads import single_threads
 from messi.engine.run import pick_device
 from messi.evaluation.model import Answers, Model, load
-from messi.evaluation.predict import BATCH
+
+_AT_ONCE = 1024
+"""Images that are held in memory."""
 
 
 def main(arguments: list[str]) -> int:
@@ -45,8 +47,8 @@ def predict(
     files = find_images(paths)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     table: list[Row] = []
-    for start in range(0, len(files), BATCH):
-        read, bad = read_all(model, files[start : start + BATCH])
+    for start in range(0, len(files), _AT_ONCE):
+        read, bad = read_all(model, files[start : start + _AT_ONCE])
         for error in bad:
             errors.print(f"messi: {error}", style="red", markup=False)
         if read:

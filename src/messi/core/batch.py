@@ -18,6 +18,8 @@ class Batch:
     """[B] class indices."""
     domains: Tensor
     """[B] source-domain indices, 0 to K-1 (the target has none)."""
+    step: int = 0
+    """The training step that the batch belongs to; they count from 1."""
 
     def __len__(self) -> int:
         return len(self.labels)

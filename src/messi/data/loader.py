@@ -88,7 +88,7 @@ class Loader:
             inputs = prepare(self._images(step), self.spec)
         else:
             inputs = prepare_augmented(self._images(step), block.parameters[rows], self.spec)
-        return Batch(inputs=inputs, labels=block.labels[rows], domains=block.domains[rows])
+        return Batch(inputs=inputs, labels=block.labels[rows], domains=block.domains[rows], step=step)
 
     def evaluation(self, role: Role, domain: int, *, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield inputs and labels of a domain in a role, in order; augmented where a protocol wants it so."""

@@ -1,9 +1,11 @@
 """The training step as one CUDA graph: recorded once, then started by a single call instead of a thousand launches."""
 
-import dataclasses
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,36 +17,46 @@ from messi.core.batch import Batch, LossTerms
 _WARM_UP = 3
 
 
+class Recording(NamedTuple):
+    """A recorded step, what it reads and what it writes."""
+
+    graph: torch.cuda.CUDAGraph
+    batch: Batch
+    terms: LossTerms
+
+
 class Updater:
-    """Takes training steps: eagerly at first, then by replaying a recorded one, where method and device allow that."""
+    """Takes training steps: eagerly at first, then by replaying recorded ones, where method and device allow that."""
 
     def __init__(self, algorithm: Algorithm, stepper: Stepper, device: torch.device, *, capture: bool = True) -> None:
         self._algorithm, self._stepper, self._device = algorithm, stepper, device
-        self._wanted = capture and device.type == "cuda" and algorithm.capturable
-        self._steps = 0
-        self._recording: tuple[torch.cuda.CUDAGraph, Batch, LossTerms] | None = None
+        self._wanted = capture and device.type == "cuda"
+        self._taken: Counter[Hashable] = Counter()
+        """Eager steps of each phase."""
+        self._recordings: dict[Hashable, Recording] = {}
 
     @property
     def captured(self) -> bool:
         """Whether steps are replayed by now."""
-        return self._recording is not None
+        return bool(self._recordings)
 
     def __call__(self, batch: Batch) -> LossTerms:
         """Take one step; its terms hold until the next."""
-        self._steps += 1
-        if self._wanted and self._recording is None and self._steps > _WARM_UP:
-            self._record(batch)
-        if self._recording is None or not _fills(batch, self._recording[1]):
+        phase = self._algorithm.phase(batch.step)
+        if self._wanted and phase is not None and phase not in self._recordings and self._taken[phase] >= _WARM_UP:
+            self._record(batch, phase)
+        recording = self._recordings.get(phase)
+        if recording is None or not _fills(batch, recording.batch):
+            self._taken[phase] += 1
             return self._algorithm.update(batch, self._stepper)
-        graph, inputs, terms = self._recording
-        for mine, given in zip(_tensors(inputs), _tensors(batch), strict=True):
+        for mine, given in zip(_tensors(recording.batch), _tensors(batch), strict=True):
             mine.copy_(given)
-        graph.replay()
-        return terms
+        recording.graph.replay()
+        return recording.terms
 
-    def _record(self, batch: Batch) -> None:
+    def _record(self, batch: Batch, phase: Hashable) -> None:
         """Record a step without taking it. Where that fails, steps stay eager; they are the same, only slower."""
-        inputs = dataclasses.replace(batch, **{name: tensor.clone() for name, tensor in vars(batch).items()})
+        inputs = replace(batch, **{name: getattr(batch, name).clone() for name in ("inputs", "labels", "domains")})
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         torch.cuda.empty_cache()  # the recording has memory of its own; the warm-up's would lie idle
         # Other threads read and send batches meanwhile, which the stricter modes forbid.
@@ -58,7 +70,7 @@ class Updater:
             reason = str(_first(error)).partition("\n")[0]
             warnings.warn(f"The step of {name} cannot be captured and stays eager: {reason}", stacklevel=2)
         else:
-            self._recording = graph, inputs, terms
+            self._recordings[phase] = Recording(graph, inputs, terms)
 
 
 @contextmanager
@@ -83,8 +95,8 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def _tensors(batch: Batch) -> tuple[Tensor, ...]:
-    return tuple(vars(batch).values())
+def _tensors(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    return batch.inputs, batch.labels, batch.domains
 
 
 def _fills(batch: Batch, buffers: Batch) -> bool:

@@ -21,10 +21,10 @@ class Checkpoint:
     """
 
     def __init__(self, *, step: int, algorithm: Algorithm, stepper: AdamStepper, ledger: Ledger) -> None:
-        optimizer = stepper.optimizer.state_dict()
         tensors = {f"algorithm/{name}": tensor for name, tensor in algorithm.state_dict().items()}
-        for index, state in optimizer["state"].items():
-            tensors |= {f"optimizer/{index}/{name}": tensor for name, tensor in state.items()}
+        for group, optimizer in stepper.optimizers.items():
+            for index, state in optimizer.state_dict()["state"].items():
+                tensors |= {f"optimizer/{group}/{index}/{name}": tensor for name, tensor in state.items()}
         if ledger.rows:
             tensors["pending"] = torch.stack(ledger.rows)
         self._tensors = Snapshot(tensors)
@@ -52,13 +52,14 @@ def load_checkpoint(path: Path, *, algorithm: Algorithm, stepper: AdamStepper, l
         return 0
     tensors, description = read_tensors(path)
     algorithm.load_state_dict(_under("algorithm/", tensors.items()))
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in _under("optimizer/", tensors.items()).items():
-        index, name = key.split("/")
-        state.setdefault(int(index), {})[name] = tensor
-    # Its settings are the config's and the device's, which may be another one now.
-    groups = stepper.optimizer.state_dict()["param_groups"]
-    stepper.optimizer.load_state_dict({"state": state, "param_groups": groups})
+    for group, optimizer in stepper.optimizers.items():
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in _under(f"optimizer/{group}/", tensors.items()).items():
+            index, name = key.split("/")
+            state.setdefault(int(index), {})[name] = tensor
+        # Its settings are the config's and the device's, which may be another one now.
+        settings = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": settings})
     ledger.terms = description["terms"]
     ledger.rows = list(tensors["pending"]) if "pending" in tensors else []
     ledger.open(description["records_size"])

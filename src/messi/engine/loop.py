@@ -56,6 +56,8 @@ def train(training: Training) -> None:
             saver.check()
             last = step == config.steps
             torch.manual_seed(derive_seed("step", training.seed, step))
+            if step == training.algorithm.restart:
+                training.stepper.reset()
             ledger.add(update(loader.batch(step)))
             if step % config.log_every == 0 or last:
                 ledger.flush(step)

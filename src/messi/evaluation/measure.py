@@ -6,13 +6,14 @@ from messi.algorithms._base import Algorithm
 from messi.core.records import EvaluationRecord, Role
 from messi.data.loader import Loader
 from messi.evaluation.metrics import accuracy, cross_entropy
-from messi.evaluation.predict import BATCH, Predictions, predict_labelled
+from messi.evaluation.predict import Predictions, batch_size, predict_labelled
 
 
 def predict_role(algorithm: Algorithm, loader: Loader, role: Role) -> dict[int, Predictions]:
     """Predict every domain in a role; all are on their way before the first is waited for."""
     domains = loader.vault.domains(role)
-    answers = {d: predict_labelled(algorithm, loader.evaluation(role, d, size=BATCH)) for d in domains}
+    size = batch_size(loader.device)
+    answers = {d: predict_labelled(algorithm, loader.evaluation(role, d, size=size)) for d in domains}
     return {domain: predicted.cpu() for domain, predicted in answers.items()}
 
 

@@ -18,7 +18,8 @@ from messi.data.images import Images
 from messi.data.pictures import read_picture, to_tensor
 from messi.data.placement import brought
 from messi.data.preprocess import prepare
-from messi.evaluation.predict import BATCH, predict
+from messi.evaluation.predict import batch_size as default_batch_size
+from messi.evaluation.predict import predict
 from messi.models.encoder import EncoderConfig
 
 Input = str | Path | Image.Image | Tensor
@@ -46,12 +47,13 @@ class Model:
     description: dict[str, Any]
     """The whole config of the run, the step, the source and target domains, the version."""
 
-    def predict(self, images: Sequence[Input] | Tensor, *, batch_size: int = BATCH) -> Answers:
+    def predict(self, images: Sequence[Input] | Tensor, *, batch_size: int | None = None) -> Answers:
         """Predict image files, PIL images, uint8 tensors [channels, height, width] or features [F]."""
         if len(images) == 0:
             raise MessiError("There is nothing to predict; give at least one image.")
         device = next(self.algorithm.parameters()).device
-        batches = (images[start : start + batch_size] for start in range(0, len(images), batch_size))
+        size = batch_size or default_batch_size(device)
+        batches = (images[start : start + size] for start in range(0, len(images), size))
         output = predict(self.algorithm, (self._ready([self._raw(i) for i in batch], device) for batch in batches))
         probabilities = output.logits.cpu().softmax(-1)
         return Answers(

@@ -10,8 +10,10 @@ from torch import Tensor
 from messi.algorithms._base import Algorithm
 from messi.core.batch import Prediction
 
-BATCH = 512
-"""Images that are predicted at once: enough to fill a GPU."""
+
+def batch_size(device: torch.device) -> int:
+    """Return how many images to predict at once: enough to fill a GPU, few enough for a CPU's caches."""
+    return 512 if device.type == "cuda" else 64
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,13 @@ def predict(algorithm: Algorithm, batches: Iterable[Tensor]) -> Prediction:
     Nothing waits for the device here: answers stay on it.
     """
     outputs = []
-    with torch.inference_mode(), evaluating(algorithm):
-        for inputs in batches:
-            with autocast(inputs.device):
+    with evaluating(algorithm):
+        for inputs in batches:  # outside of inference mode, which their own threads would not be in
+            with torch.inference_mode(), autocast(inputs.device):
                 outputs.append(algorithm.predict(inputs))
-        routing = [output.routing.float() for output in outputs if output.routing is not None]
-        logits = torch.cat([output.logits.float() for output in outputs])
-        return Prediction(logits=logits, routing=torch.cat(routing) if routing else None)
+    routing = [output.routing.float() for output in outputs if output.routing is not None]
+    logits = torch.cat([output.logits.float() for output in outputs])
+    return Prediction(logits=logits, routing=torch.cat(routing) if routing else None)
 
 
 def autocast(device: torch.device) -> torch.autocast:

@@ -1,0 +1,171 @@
+"""Many small runs on one GPU at once: total training steps per second with 1, 2, 4 and 8 processes.
+
+    python benchmarks/bench_small_gpu.py [--save]
+
+Each process is a whole run of MESSI with ``small_cnn`` on Rotated-Colored MNIST, 5 source domains x 32 images, with its
+records. The processes wait for each other at step 200 and are timed from there on; the total is the steps of all by
+the time from that moment to the end of the last. Their single evaluation comes after what is timed. Seeds differ. The
+run of the first seed must leave the same records however many others share the GPU with it, and the same loss terms
+without capture, which is timed over fewer steps.
+"""
+
+import functools
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import torch
+
+from keep import gpu, parse, show
+from messi.algorithms.messi import Messi
+from messi.core.records import TrainRecord
+from messi.core.rundir import RunDir
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.examples import Examples
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.run import run
+from messi.models.encoder import EncoderConfig
+
+DEVICE = "cuda"
+FIRST, TIMED, TIMED_EAGER, PROCESSES = 200, 1300, 300, (1, 2, 4, 8)
+DATA = RotatedColoredMnist(environments=10, num_sources=5)
+WAIT_S = 60  # a process that failed never comes to the barrier
+HELD_TO_RATIO = 1.0  # of four processes to one: they must raise total throughput
+
+barriers: dict[int, Barrier] = {}
+"""In a process of the pool: where a number of processes wait for each other, by that number."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """One of the runs that are to be done at once."""
+
+    out: Path
+    seed: int
+    processes: int
+    timed: int = TIMED
+    capture: bool = True
+
+
+class Watch:
+    """Waits for the other runs, and notes when this one's timed steps began and ended, the GPU's work included."""
+
+    def __init__(self, barrier: Barrier, last: int) -> None:
+        self.barrier, self.last = barrier, last
+        self.start = self.end = 0.0
+
+    def stepped(self, step: int) -> None:
+        """Look at the clock, which all processes share, at both ends of what is timed."""
+        if step == FIRST:
+            torch.cuda.synchronize()
+            self.barrier.wait(WAIT_S)
+            self.start = time.monotonic()
+        elif step == self.last:
+            torch.cuda.synchronize()
+            self.end = time.monotonic()
+
+    def started(self, step: int, steps: int) -> None:
+        """Nothing to note here or below."""
+
+    def logged(self, step: int, terms: Mapping[str, float]) -> None:
+        """The run writes its records itself."""
+
+    def evaluated(self, step: int, accuracy: float) -> None:
+        """What is timed is over by then."""
+
+    def finished(self) -> None:
+        """Nothing is open."""
+
+
+def config(order: Order) -> RunConfig:
+    steps = FIRST + order.timed + 10  # those after the timed ones fill a record, and the evaluation comes with the last
+    training, encoder = TrainingConfig(steps=steps, evaluate_every=steps), EncoderConfig(backbone="small_cnn")
+    target = (DATA.test_domain,)
+    return RunConfig(
+        data=DATA, target=target, algorithm=Messi.Config(), encoder=encoder, training=training, seed=order.seed
+    )
+
+
+def begin(given: dict[int, Barrier]) -> None:
+    """Begin a process of the pool; barriers can be given to it only now."""
+    torch.set_num_threads(1)
+    barriers.update(given)
+
+
+@functools.cache
+def examples() -> Examples:
+    return DATA.load()
+
+
+def warm_up(_: int) -> None:
+    """Load the digits and wait until all processes of the pool have."""
+    examples()
+    torch.zeros(1, device=DEVICE)
+    barriers[max(PROCESSES)].wait(WAIT_S)
+
+
+def follow(order: Order) -> tuple[float, float]:
+    """Do a run in this process; return when its timed steps began and ended."""
+    watch = Watch(barriers[order.processes], FIRST + order.timed)
+    run(config(order), out=order.out, device=DEVICE, capture=order.capture, observers=[watch], load=examples)
+    return watch.start, watch.end
+
+
+def steps_per_second(pool: ProcessPoolExecutor, orders: Sequence[Order]) -> float:
+    """Do runs at once; return their steps per second, all together."""
+    futures = [pool.submit(follow, order) for order in orders]
+    times = [future.result() for future in as_completed(futures)]  # one that failed is first, and is raised
+    steps = sum(order.timed for order in orders)
+    return steps / (max(end for _, end in times) - min(start for start, _ in times))
+
+
+def assert_equal_results(plans: Mapping[int, Sequence[Order]], eager: Order) -> None:
+    """Compare the run of the first seed with itself in company, and with its eager twin as far as that went."""
+    alone, other = (RunDir(plans[number][-1].out).read_records() for number in (1, 2))
+    assert other != alone, "another seed is another run"
+    for number, orders in plans.items():
+        assert RunDir(orders[0].out).read_records() == alone, f"{number} processes: other records than alone"
+    terms = [record for record in RunDir(eager.out).read_records() if isinstance(record, TrainRecord)]
+    assert len(terms) == (FIRST + TIMED_EAGER) // 10 + 1
+    assert terms == alone[: len(terms)], "other loss terms without capture"
+
+
+def measure(folder: Path) -> tuple[dict[int, float], float]:
+    """Return the speeds by number of processes, and that of an eager run."""
+    plans = {n: [Order(folder / f"{n}-{seed}", seed, n) for seed in range(n)] for n in PROCESSES}
+    eager = Order(folder / "eager", 0, 1, TIMED_EAGER, capture=False)
+    context = multiprocessing.get_context("spawn")
+    given = {number: context.Barrier(number) for number in PROCESSES}
+    with ProcessPoolExecutor(max(PROCESSES), context, initializer=begin, initargs=(given,)) as pool:
+        list(pool.map(warm_up, range(max(PROCESSES))))
+        speeds = {number: steps_per_second(pool, orders) for number, orders in plans.items()}
+        eager_speed = steps_per_second(pool, [eager])
+    assert_equal_results(plans, eager)
+    return speeds, eager_speed
+
+
+def main() -> None:
+    save = parse("Time small runs that share a GPU.").save
+    if not torch.cuda.is_available():
+        print("This benchmark needs a CUDA device and found none.", file=sys.stderr)
+        sys.exit(2)
+    with tempfile.TemporaryDirectory() as folder:
+        speeds, eager = measure(Path(folder))
+    lines = ["| processes on one GPU | steps per second, all together | to one process |", "|---|---:|---:|"]
+    lines += [f"| {number} | {speed:,.0f} | {speed / speeds[1]:.2f} x |" for number, speed in speeds.items()]
+    lines.append(f"| 1, without capture | {eager:,.0f} | {eager / speeds[1]:.2f} x |")
+    equal = "the run of the first seed leaves the same records in all rows, without capture the same loss terms"
+    steps = f"{TIMED:,} steps of every process ({TIMED_EAGER} without capture), batches of 160"
+    lines += ["", f"Equal results: {equal}, to the bit. {steps}.", "", gpu()]
+    show("\n".join(lines) + "\n", name="small_gpu", title="Small runs that share a GPU", save=save)
+    assert speeds[4] / speeds[1] > HELD_TO_RATIO, "four processes must raise total throughput"
+
+
+if __name__ == "__main__":
+    main()
