@@ -11,7 +11,7 @@ from torch import Tensor
 
 from messi.algorithms._base import AlgorithmConfig, LossAlgorithm
 from messi.core.batch import Batch, LossTerms, Prediction, Task
-from messi.core.config import Bounds
+from messi.core.config import Bounds, LogUniform, OneOf
 from messi.core.streams import side_by_side
 from messi.losses.classification import domain_mean_cross_entropy
 from messi.losses.diversity import Form, diversity
@@ -30,15 +30,15 @@ class Messi(LossAlgorithm):
     class Config(AlgorithmConfig):
         """The paper's values; docs/method.md says how its open points are read."""
 
-        num_experts: Annotated[int, Bounds(minimum=1)] = 6
+        num_experts: Annotated[int, Bounds(minimum=1), OneOf((2, 4, 6, 8))] = 6
         """Number of experts M."""
-        ssi_weight: Weight = 0.01
+        ssi_weight: Annotated[Weight, LogUniform(-3, -1)] = 0.01
         """Weight of the subset-conditioned invariance term."""
-        sparsity_weight: Weight = 0.02
+        sparsity_weight: Annotated[Weight, LogUniform(-3, -1)] = 0.02
         """Weight of the routing entropy."""
-        balance_weight: Weight = 0.02
+        balance_weight: Annotated[Weight, LogUniform(-3, -1)] = 0.02
         """Weight of the distance of the experts' load from uniform."""
-        diversity_weight: Weight = 0.02
+        diversity_weight: Annotated[Weight, LogUniform(-3, -1)] = 0.02
         """Weight of the similarity between experts."""
         discrepancy: Discrepancy = "ot"
         """What aligns two cells: entropic optimal transport or squared MMD."""

@@ -8,6 +8,7 @@ import tyro
 
 from messi.algorithms._base import ALGORITHMS
 from messi.cli.output import Row, print_rows
+from messi.core.config import Search, searches
 from messi.core.errors import MessiError
 from messi.core.registry import Registry
 from messi.data.datasets._base import DATASETS
@@ -57,9 +58,12 @@ def _protocols() -> list[Row]:
 
 def _describe(registry: Registry, name: str) -> Row:
     cls = registry.load(name)
-    options = ", ".join(_show(field) for field in dataclasses.fields(registry.config(name)))
+    config = registry.config(name)
+    ranges = searches(config)
+    options = ", ".join(_show(field, ranges.get(field.name)) for field in dataclasses.fields(config))
     return {"name": name, "what": cls.__doc__.splitlines()[0], "options": options or "none"}
 
 
-def _show(field: "dataclasses.Field[object]") -> str:
-    return field.name if field.default is dataclasses.MISSING else f"{field.name}={field.default}"
+def _show(field: "dataclasses.Field[object]", search: Search | None) -> str:
+    shown = field.name if field.default is dataclasses.MISSING else f"{field.name}={field.default}"
+    return f"{shown} ({search})" if search else shown

@@ -30,11 +30,42 @@ class Bounds:
         return lower if self.maximum == math.inf else f"{lower} and at most {self.maximum:g}"
 
 
+@dataclass(frozen=True)
+class LogUniform:
+    """Where a sweep looks for a value: 10 to a power between ``low`` and ``high``."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"10^U({self.low:g}, {self.high:g})"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Where a sweep looks for a value: among a few."""
+
+    values: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(map(str, self.values)) + "}"
+
+
+Search = LogUniform | OneOf
+"""The search range of a hyper-parameter, beside it: ``Annotated[float, Bounds(minimum=0), LogUniform(-1, 1)]``."""
+
+
 ConfigType = TypeVar("ConfigType", bound="Config")
 
 
 def _annotations(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls, include_extras=True)
+
+
+def searches(cls: type) -> dict[str, Search]:
+    """Return the search ranges of a config's fields, of those that have one."""
+    found = {name: typing.get_args(annotation)[1:] for name, annotation in _annotations(cls).items()}
+    return {name: extra for name, extras in found.items() for extra in extras if isinstance(extra, Search)}
 
 
 @dataclass(frozen=True, kw_only=True)
