@@ -12,6 +12,7 @@ from messi.data.datasets._base import Augmentation, DataConfig
 from messi.data.sampling import Sampling
 from messi.data.splits import SplitKind, TargetPart
 from messi.engine.protocols import ProtocolName, protocol_settings
+from messi.engine.stepper import Sharpness
 from messi.evaluation.selection import SelectionRule
 from messi.models.encoder import SMALL, EncoderConfig
 
@@ -34,6 +35,12 @@ class TrainingConfig(Config):
     """Adam's learning rate, constant."""
     weight_decay: Annotated[float, Bounds(minimum=0)] | None = None
     """Adam's weight decay."""
+    sharpness: Sharpness = "none"
+    """Look for flat minima with any method: by SAM, or by SAGM's matching of gradients."""
+    sharpness_radius: Annotated[float, Bounds(above=0)] = 0.05
+    """How far SAM and SAGM look: rho."""
+    sagm_alpha: Annotated[float, Bounds(minimum=0)] | None = None
+    """How much of the gradient SAGM takes off its look ahead."""
     augmentation: Augmentation | None = None
     """Augmentation of the training images; by default what suits the data."""
     validation_augmentation: bool | None = None
@@ -63,6 +70,7 @@ class Settings(TrainingConfig):
     sampling: Sampling
     learning_rate: Annotated[float, Bounds(above=0)]
     weight_decay: Annotated[float, Bounds(minimum=0)]
+    sagm_alpha: Annotated[float, Bounds(minimum=0)]
     augmentation: Augmentation
     validation_augmentation: bool
     evaluate_every: Count

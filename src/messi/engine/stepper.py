@@ -1,6 +1,7 @@
 """The only file that knows the optimizer and the precision of a training step."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -9,12 +10,30 @@ from messi.algorithms._base import Algorithm
 from messi.core.batch import LossTerms
 from messi.evaluation.predict import autocast
 
+Sharpness = Literal["none", "sam", "sagm"]
+
 
 class AdamStepper:
-    """Adam with a constant learning rate, one for each group of a method's parameters."""
+    """Adam with a constant learning rate, one for each group of a method's parameters.
 
-    def __init__(self, algorithm: Algorithm, *, learning_rate: float, weight_decay: float) -> None:
+    With ``sam`` or ``sagm`` it steps down the gradient at a point near by, uphill from here, as well as or instead of
+    the gradient here, which leads away from sharp minima (docs/algorithms/sam.md).
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        *,
+        learning_rate: float,
+        weight_decay: float,
+        sharpness: Sharpness = "none",
+        radius: float = 0.05,
+        alpha: float = 1e-3,
+    ) -> None:
         self.device = next(algorithm.parameters()).device
+        self._buffers = list(algorithm.buffers())
+        self._sharpness, self._radius = sharpness, radius
+        self._alpha = alpha if sharpness == "sagm" else 0.0
         on_gpu = self.device.type == "cuda"
         self.optimizers = {
             name: torch.optim.Adam(
@@ -33,6 +52,8 @@ class AdamStepper:
         optimizer = self.optimizers[group]
         optimizer.zero_grad(set_to_none=True)
         terms = self._differentiate(loss)
+        if self._sharpness != "none":
+            self._look_uphill(loss, optimizer)
         optimizer.step()
         return terms
 
@@ -42,6 +63,27 @@ class AdamStepper:
             for state in optimizer.state.values():
                 for value in state.values():
                     value.zero_()
+
+    def _look_uphill(self, loss: Callable[[], LossTerms], optimizer: torch.optim.Optimizer) -> None:
+        """Replace the gradients by those at w + (radius / |g| - alpha) g, for SAGM by the mean of both.
+
+        Weights come back to where they were, and so do buffers such as running means, which are meant to see a batch
+        once.
+        """
+        weights = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        here = [weight.grad for weight in weights]
+        kept = [tensor.detach().clone() for tensor in (*weights, *self._buffers)]
+        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for gradient in here]))
+        scale = self._radius / (norm + 1e-12) - self._alpha
+        with torch.no_grad():
+            torch._foreach_add_(weights, [scale * gradient for gradient in here])
+        optimizer.zero_grad(set_to_none=True)
+        self._differentiate(loss)
+        with torch.no_grad():
+            torch._foreach_copy_([*weights, *self._buffers], kept)
+            if self._sharpness == "sagm":
+                for weight, gradient in zip(weights, here, strict=True):
+                    weight.grad = gradient if weight.grad is None else (weight.grad + gradient) / 2
 
     def _differentiate(self, loss: Callable[[], LossTerms]) -> LossTerms:
         """Add the gradient of a loss to those of the parameters; bfloat16 on a GPU, float32 on a CPU."""
