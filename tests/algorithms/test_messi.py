@@ -15,6 +15,7 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.losses.diversity import diversity
 from messi.losses.routing import balance, sparsity
+from messi.losses.selectors import Selector, select
 from messi.losses.ssi import ssi_loss
 from messi.models.encoder import EncoderConfig
 
@@ -36,6 +37,29 @@ def test_every_term_is_its_weight_times_its_loss() -> None:
     torch.testing.assert_close(terms["sp"], 0.5 * sparsity(out.routing))
     torch.testing.assert_close(terms["bal"], 0.7 * balance(out.routing.mean(0)))
     torch.testing.assert_close(terms["div"], 0.9 * diversity(out.experts))
+
+
+def test_a_term_whose_weight_is_zero_is_left_out() -> None:
+    """All four: the classification-only control ERM-MoE."""
+    off = {f"{name}_weight": 0.0 for name in ("ssi", "sparsity", "balance", "diversity")}
+    algorithm, batch = build(**off)
+    assert set(algorithm.loss(batch)) == {"cls"}
+    for setting, term in zip(off, ("ssi", "sp", "bal", "div"), strict=True):
+        assert set(build(**{setting: 0.0})[0].loss(batch)) == {"cls", "ssi", "sp", "bal", "div"} - {term}
+
+
+@pytest.mark.parametrize("selector", ["global", "random", "domain"])
+def test_a_control_differs_by_its_selector_alone(selector: Selector) -> None:
+    routed, batch = build()
+    control, _ = build(selector=selector)
+    out = control.head(control.encoder(batch.inputs))
+    torch.manual_seed(0)
+    routing, labels = select(out.routing, batch.labels, selector=selector, num_classes=2)
+    expected = {**routed.loss(batch), "ssi": 0.01 * ssi_loss(out.experts, routing, labels, batch.domains)}
+    torch.manual_seed(0)
+    terms = control.loss(batch)
+    assert not torch.equal(terms["ssi"], routed.loss(batch)["ssi"])
+    torch.testing.assert_close(terms, expected)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def gradients(model: Network, batch: Batch) -> list[Tensor]:
 def transcribed(model: Network, batch: Batch, sharpness: Sharpness) -> list[Tensor]:
     """Return the gradient that Adam is given: g2 for SAM, (g1 + g2) / 2 for SAGM."""
     first = gradients(model, batch)
-    norm = torch.sqrt(sum((g**2).sum() for g in first))
+    norm = torch.cat([g.flatten() for g in first]).norm()
     moved = copy.deepcopy(model)
     with torch.no_grad():
         for parameter, g in zip(moved.parameters(), first, strict=True):

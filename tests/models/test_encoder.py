@@ -97,3 +97,15 @@ def test_without_network_the_message_says_what_to_do(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(timm, "create_model", offline)
     with pytest.raises(MessiError, match=r"could not be had .*no route to host.*--weights.*--no-pretrained"):
         EncoderConfig(backbone="test_vit").build((3, 160, 160))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_frozen_batch_norm_keeps_its_statistics_and_learns_its_scale(frozen: bool) -> None:
+    torch.manual_seed(0)
+    config = EncoderConfig(backbone="resnet18", pretrained=False, frozen_batch_norm=frozen)
+    encoder = config.build((3, 64, 64)).eval().train()
+    before = encoder.network.bn1.running_mean.clone()  # type: ignore[union-attr, operator]
+    features = encoder(torch.randn(4, 3, 64, 64))
+    features.sum().backward()
+    assert torch.equal(encoder.network.bn1.running_mean, before) == frozen  # type: ignore[arg-type, union-attr]
+    assert encoder.network.bn1.weight.grad is not None  # type: ignore[union-attr]

@@ -3,6 +3,7 @@
 L = L_cls + l_ssi L_ssi + l_sp L_sp + l_bal L_bal + l_div L_div
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from messi.core.streams import side_by_side
 from messi.losses.classification import domain_mean_cross_entropy
 from messi.losses.diversity import Form, diversity
 from messi.losses.routing import balance, sparsity
+from messi.losses.selectors import Selector, select
 from messi.losses.ssi import Discrepancy, EpsilonScale, Reduction, ssi_loss
 from messi.models.encoder import EncoderConfig
 from messi.models.head import HeadOutput, MessiHead
@@ -42,6 +44,8 @@ class Messi(LossAlgorithm):
         """Weight of the similarity between experts."""
         discrepancy: Discrepancy = "ot"
         """What aligns two cells: entropic optimal transport or squared MMD."""
+        selector: Selector = "routing"
+        """What decides which slots are aligned: the routing, or one of the controls of docs/algorithms/messi.md."""
         sharpness: Weight = 4.0
         """alpha: how strongly routing mass decides the weight of a slot."""
         reduction: Reduction = "mean"
@@ -73,12 +77,12 @@ class Messi(LossAlgorithm):
         classification, invariance, routing, difference = side_by_side(
             batch.labels.device,
             lambda: {"cls": domain_mean_cross_entropy(out.logits, batch.labels, batch.domains)},
-            lambda: {"ssi": config.ssi_weight * self._invariance(out, batch)},
+            lambda: _term("ssi", config.ssi_weight, lambda: self._invariance(out, batch)),
             lambda: {
-                "sp": config.sparsity_weight * sparsity(out.routing),
-                "bal": config.balance_weight * balance(self._current_load(out.routing)),
+                **_term("sp", config.sparsity_weight, lambda: sparsity(out.routing)),
+                **_term("bal", config.balance_weight, lambda: balance(self._current_load(out.routing))),
             },
-            lambda: {"div": config.diversity_weight * diversity(out.experts, form=config.diversity)},
+            lambda: _term("div", config.diversity_weight, lambda: diversity(out.experts, form=config.diversity)),
         )
         return {**classification, **invariance, **routing, **difference}
 
@@ -89,10 +93,11 @@ class Messi(LossAlgorithm):
 
     def _invariance(self, out: HeadOutput, batch: Batch) -> Tensor:
         config = self.config
+        routing, labels = select(out.routing, batch.labels, selector=config.selector, num_classes=self.task.num_classes)
         return ssi_loss(
             out.experts,
-            out.routing,
-            batch.labels,
+            routing,
+            labels,
             batch.domains,
             discrepancy=config.discrepancy,
             sharpness=config.sharpness,
@@ -108,3 +113,8 @@ class Messi(LossAlgorithm):
         if momentum:
             self.load.copy_(load.detach())
         return load
+
+
+def _term(name: str, weight: float, value: Callable[[], Tensor]) -> LossTerms:
+    """Return a weighted term; with a weight of zero there is none."""
+    return {name: weight * value()} if weight else {}

@@ -37,6 +37,9 @@ class EncoderConfig(Config):
     normalisation: Literal["encoder", "imagenet"] = "encoder"
     """Normalise by the statistics that a timm model was published with (mostly ImageNet's), or always by ImageNet's."""
 
+    frozen_batch_norm: bool = False
+    """Keep the running statistics of pretrained BatchNorm layers, as most published DomainBed results do."""
+
     def input_spec(self, data_shape: tuple[int, ...]) -> InputSpec:
         """Return what this encoder wants to see of data whose raw inputs have ``data_shape``."""
         if len(data_shape) == 1:
@@ -54,7 +57,8 @@ class EncoderConfig(Config):
         model = self._timm_model(input_shape)
         if self.weights:
             _load_weights(model, Path(self.weights))
-        return Encoder(model, model.head_hidden_size)  # what comes out; num_features is the width before pooling
+        width = model.head_hidden_size  # what comes out; num_features is the width before pooling
+        return Encoder(model, width, frozen_batch_norm=self.frozen_batch_norm)
 
     def without_weights(self) -> "EncoderConfig":
         """Return the same architecture without pretrained weights, to load a trained model into."""
@@ -104,11 +108,21 @@ class EncoderConfig(Config):
 class Encoder(nn.Module):
     """A network with one feature vector per input, and the width of that vector."""
 
-    def __init__(self, network: nn.Module, width: int) -> None:
+    def __init__(self, network: nn.Module, width: int, *, frozen_batch_norm: bool = False) -> None:
         super().__init__()
         self.network, self.width = network, width
+        self._frozen_batch_norm = frozen_batch_norm
         self.fused = vit.fits(network)
         """Whether kernels of our own take the place of the network's forward on a GPU."""
+
+    def train(self, mode: bool = True) -> "Encoder":
+        """Switch to training or back; frozen layers go on as in prediction, their scale and shift are still learnt."""
+        super().train(mode)
+        if self._frozen_batch_norm:
+            for module in self.network.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):  # noqa: SLF001 (the base of all of them)
+                    module.eval()
+        return self
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Encode inputs [B, ...] as features [B, width]."""
