@@ -1,0 +1,72 @@
+"""MixStyle: in training, an image's feature maps take on some of another image's style, its channels' mean and spread.
+
+    x -> sigma_mix (x - mu) / sigma + mu_mix,   mu_mix = l mu + (1 - l) mu',   sigma_mix = l sigma + (1 - l) sigma'
+
+with l ~ Beta(alpha, alpha) for every image and the statistics mu', sigma' of another image; all statistics are
+constants for the gradient, so the whole is one scale and one shift per image and channel.
+
+Legend: B images, C channels, H x W places.
+"""
+
+from functools import partial
+
+import torch
+from timm.models.resnet import ResNet
+from torch import Tensor, nn
+from torch.distributions import Beta
+
+from messi.core.errors import MessiError
+
+_EPSILON = 1e-6
+
+
+def mix_styles(maps: Tensor, *, probability: float, alpha: float) -> Tensor:
+    """Mix the styles of a batch with those of a random permutation of it, or leave all as they are: [B, C, H, W]."""
+    size, device = len(maps), maps.device
+    mixed = torch.rand((), device=device) < probability  # decided on the device: a step must not wait for it
+    partner = torch.rand(size, device=device).argsort()
+    shape = torch.full((size,), alpha, device=device)
+    share = Beta(shape, shape, validate_args=False).sample()
+    scale, shift = restyling(maps.detach(), partner, share)
+    return (maps * torch.where(mixed, scale, 1) + torch.where(mixed, shift, 0)).to(maps.dtype)
+
+
+def restyling(maps: Tensor, partner: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the scales and shifts [B, C, 1, 1] that give maps [B, C, H, W] the style mixed with their partners' [B].
+
+    ``share`` [B] is how much of its own style an image keeps.
+    """
+    share = share[:, None, None, None]
+    places = maps.shape[2] * maps.shape[3]
+    variance, mean = torch.var_mean(maps.float(), dim=(2, 3), keepdim=True, correction=min(1, places - 1))
+    spread = (variance + _EPSILON).sqrt()
+    scale = torch.lerp(spread[partner], spread, share) / spread
+    return scale, torch.lerp(mean[partner], mean, share) - mean * scale
+
+
+def insert(network: nn.Module, *, probability: float, alpha: float) -> None:
+    """Let a convolutional network mix styles after each of its stages but the last, in training only.
+
+    By hooks, so that neither the modules nor the names of their parameters change.
+    """
+    for stage in _stages(network)[:-1]:
+        stage.register_forward_hook(partial(_mix_output, probability=probability, alpha=alpha))
+
+
+def _mix_output(
+    stage: nn.Module, _inputs: tuple[Tensor, ...], maps: Tensor, probability: float, alpha: float
+) -> Tensor:
+    return mix_styles(maps, probability=probability, alpha=alpha) if stage.training else maps
+
+
+def _stages(network: nn.Module) -> list[nn.Module]:
+    """Return the modules whose outputs are the feature maps of each stage."""
+    if isinstance(network, ResNet):
+        return [network.get_submodule(f"layer{number}") for number in (1, 2, 3, 4)]
+    stages: list[nn.Module] = [layer for layer in network.children() if isinstance(layer, nn.GroupNorm)]
+    if not stages or not isinstance(network, nn.Sequential):
+        raise MessiError(
+            "MixStyle mixes the feature maps of a convolutional network: backbone must be a ResNet of timm (such as "
+            "resnet50), small_cnn or tiny_cnn."
+        )
+    return stages

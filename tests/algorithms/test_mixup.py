@@ -1,0 +1,161 @@
+"""Who is mixed with whom, by how much, and the loss of the mixtures."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from messi.algorithms.mixup import Mixup, partners
+from messi.core.batch import Batch, Task
+from messi.core.rundir import RunDir
+from messi.core.seeding import derive_seed
+from messi.data.datasets.two_subsets import TwoSubsets
+from messi.discrepancy.domains import membership
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.run import prepare, run
+from messi.evaluation.model import load
+from messi.models.encoder import EncoderConfig
+
+RAGGED = torch.tensor([3, 0, 1, 3, 3, 0, 1, 3, 4])
+"""Domains of 2, 2, 0, 4 and 1 examples."""
+
+
+def build(num_domains: int = 3, **settings: float) -> Mixup:
+    task = Task(input_shape=(4,), num_classes=3, num_domains=num_domains)
+    return Mixup(Mixup.Config(**settings), task=task, encoder=EncoderConfig(backbone="identity"))
+
+
+def make_batch(domains: Tensor) -> Batch:
+    return Batch(inputs=torch.randn(len(domains), 4), labels=torch.randint(3, domains.shape), domains=domains)
+
+
+def drawn(domains: Tensor, num_domains: int, *, seed: int) -> Tensor:
+    torch.manual_seed(seed)
+    return partners(domains, membership(domains, num_domains))
+
+
+class TestPartners:
+    @pytest.mark.parametrize("seed", range(20))
+    def test_every_domain_has_another_one_behind_it_in_one_circle(self, seed: int) -> None:
+        found = drawn(RAGGED, 6, seed=seed)
+        following = {(int(RAGGED[index]), int(RAGGED[partner])) for index, partner in enumerate(found)}
+        assert len(following) == 4  # one for each present domain
+        steps, domain, seen = dict(following), 0, []
+        for _ in range(4):
+            seen.append(domain)
+            domain = steps[domain]
+        assert domain == 0
+        assert sorted(seen) == [0, 1, 3, 4]
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_the_partner_has_the_same_rank_counted_through_again_in_smaller_domains(self, seed: int) -> None:
+        places: dict[int, list[int]] = {}
+        for index, domain in enumerate(RAGGED.tolist()):
+            places.setdefault(domain, []).append(index)
+        for index, partner in enumerate(drawn(RAGGED, 6, seed=seed).tolist()):
+            its_domain = places[int(RAGGED[partner])]
+            rank = places[int(RAGGED[index])].index(index)
+            assert partner == its_domain[rank % len(its_domain)]
+
+    def test_all_circles_are_drawn_equally_often(self) -> None:
+        # Of three domains there are two circles; 0 is followed by 1 in one of them.
+        domains = torch.arange(3)
+        after = [int(drawn(domains, 3, seed=seed)[0]) for seed in range(400)]
+        assert 150 < after.count(1) < 250  # five standard deviations
+        assert after.count(1) + after.count(2) == 400
+
+    def test_equal_domains_are_matched_one_to_one(self) -> None:
+        found = drawn(torch.arange(4).repeat(8)[torch.randperm(32)], 4, seed=0)
+        assert sorted(found.tolist()) == list(range(32))
+
+    def test_a_single_domain_is_its_own_partner(self) -> None:
+        assert drawn(torch.tensor([1, 1, 1]), 2, seed=0).tolist() == [0, 1, 2]
+
+
+class TestLoss:
+    def test_the_loss_is_that_of_mixed_pairs_of_minibatches(self) -> None:
+        """Each domain with the next in the circle: mixed inputs, and both labels by the same share."""
+        torch.manual_seed(0)
+        algorithm, batch = build(), make_batch(torch.arange(3).repeat(5)[torch.randperm(15)])
+        share = torch.tensor([0.9, 0.3, 0.5])
+        following = {0: 2, 2: 1, 1: 0}
+        expected = torch.zeros(())
+        own = [(batch.inputs[batch.domains == k], batch.labels[batch.domains == k]) for k in range(3)]
+        partner = torch.empty_like(batch.domains)
+        for first, second in following.items():
+            (x, y), (other, other_y) = own[first], own[second]
+            logits = algorithm.classifier(share[first] * x + (1 - share[first]) * other)
+            expected = expected + share[first] * functional.cross_entropy(logits, y) / 3
+            expected = expected + (1 - share[first]) * functional.cross_entropy(logits, other_y) / 3
+            partner[batch.domains == first] = (batch.domains == second).nonzero()[:, 0]
+        members = membership(batch.domains, 3)
+        terms = algorithm.mixture_loss(batch, members, partner, share[batch.domains])
+        torch.testing.assert_close(terms["cls"], expected)
+        assert list(terms) == ["cls"]
+
+    def test_domains_count_the_same_however_many_examples_they_have(self) -> None:
+        torch.manual_seed(0)
+        algorithm, batch = build(num_domains=6), make_batch(RAGGED)
+        partner, share = torch.arange(len(RAGGED)), torch.full(RAGGED.shape, 0.4)
+        losses = functional.cross_entropy(algorithm.classifier(batch.inputs), batch.labels, reduction="none")
+        expected = torch.stack([losses[domain == RAGGED].mean() for domain in (0, 1, 3, 4)]).mean()
+        terms = algorithm.mixture_loss(batch, membership(RAGGED, 6), partner, share)
+        torch.testing.assert_close(terms["cls"], expected)
+
+    def test_one_domain_is_erm(self) -> None:
+        algorithm, batch = build(num_domains=1), make_batch(torch.zeros(6, dtype=torch.long))
+        expected = functional.cross_entropy(algorithm.classifier(batch.inputs), batch.labels)
+        torch.testing.assert_close(algorithm.loss(batch)["cls"], expected)
+
+    @pytest.mark.parametrize(("alpha", "variance"), [(0.2, 1 / 5.6), (5.0, 1 / 44)])
+    def test_one_share_per_domain_is_drawn_from_beta(
+        self, alpha: float, variance: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Beta(a, a) has the mean 1/2 and the variance 1 / (8 a + 4)."""
+        algorithm, batch = build(num_domains=3, alpha=alpha), make_batch(torch.arange(3).repeat(2))
+        shares: list[Tensor] = []
+
+        def keep(_batch: Batch, _members: Tensor, _partner: Tensor, share: Tensor) -> dict[str, Tensor]:
+            shares.append(share)
+            return {}
+
+        monkeypatch.setattr(algorithm, "mixture_loss", keep)
+        torch.manual_seed(0)
+        for _ in range(2000):
+            algorithm.loss(batch)
+        drawn_shares = torch.stack(shares)
+        assert torch.equal(drawn_shares[:, :3], drawn_shares[:, 3:])
+        assert drawn_shares[:, :3].mean().item() == pytest.approx(0.5, abs=0.03)
+        assert drawn_shares[:, :3].var().item() == pytest.approx(variance, rel=0.1)
+        assert drawn_shares.isfinite().all()
+
+    def test_images_are_mixed_whole(self) -> None:
+        task = Task(input_shape=(3, 28, 28), num_classes=2, num_domains=2)
+        algorithm = Mixup(Mixup.Config(), task=task, encoder=EncoderConfig(backbone="tiny_cnn"))
+        domains = torch.tensor([0, 1, 1, 0])
+        batch = Batch(inputs=torch.randn(4, 3, 28, 28), labels=torch.tensor([0, 1, 0, 1]), domains=domains)
+        assert algorithm.loss(batch)["cls"].isfinite()
+
+
+def test_a_saved_run_predicts_like_the_model_in_memory(tmp_path: Path) -> None:
+    """Each step with the seed that the engine gives it, since the draws decide what is learned."""
+    config = RunConfig(
+        data=TwoSubsets(per_domain=40),
+        algorithm=Mixup.Config(),
+        training=TrainingConfig(steps=4, evaluate_every=4, batch_per_domain=8),
+    )
+    result = run(config, out=tmp_path / "run", device="cpu")
+    resolved = config.resolved()
+    examples = resolved.data.load()
+    training = prepare(resolved, examples, RunDir(tmp_path / "unused"), torch.device("cpu"))
+    for step in range(1, 5):
+        torch.manual_seed(derive_seed("step", resolved.seed, step))
+        training.algorithm.update(training.loader.batch(step), training.stepper)
+    expected = training.algorithm.eval().predict(torch.stack(list(examples.inputs))).logits.softmax(-1)
+    torch.testing.assert_close(load(result.path).predict(examples.inputs).probabilities, expected)
+
+
+def test_the_default_is_domainbeds() -> None:
+    assert Mixup.Config().alpha == 0.2
