@@ -1,0 +1,16 @@
+"""CDANN: DANN with an adversary that is told the class, so that P(features | class) is aligned (Li et al., 2018)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from messi.algorithms.dann import Dann
+
+
+class Cdann(Dann):
+    """DANN with a discriminator that sees the class, every class counting the same."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Dann.Config):
+        """DomainBed's values; the same as DANN's."""
+
+    conditional: ClassVar[bool] = True

@@ -1,0 +1,107 @@
+"""DANN: an adversary shall not be able to tell the domain from the features (Ganin et al., 2016)."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from messi.algorithms._base import Group, Stepper
+from messi.algorithms.erm import Erm
+from messi.core.batch import Batch, LossTerms, Task
+from messi.core.config import Bounds, LogUniform, OneOf
+from messi.losses.classification import domain_mean_cross_entropy
+from messi.losses.gradient_penalty import gradient_penalty
+from messi.models.discriminator import Discriminator
+from messi.models.encoder import EncoderConfig
+
+
+class Dann(Erm):
+    """ERM against a discriminator of the domains; the two are trained in turns."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Erm.Config):
+        """DomainBed's values."""
+
+        adversary_weight: Annotated[float, Bounds(minimum=0), LogUniform(-2, 2)] = 1.0
+        """lambda: how much it counts that the discriminator errs."""
+        gradient_penalty: Annotated[float, Bounds(minimum=0), LogUniform(-2, 1)] = 0.0
+        """Weight of the squared gradient of the discriminator's loss by its input."""
+        discriminator_steps: Annotated[int, Bounds(minimum=1), OneOf((1, 2, 4))] = 1
+        """Steps of the discriminator before each step of encoder and classifier."""
+        discriminator_width: Annotated[int, Bounds(minimum=1), OneOf((64, 128, 256, 512))] = 256
+        """Units of its hidden layers."""
+        discriminator_depth: Annotated[int, Bounds(minimum=2), OneOf((3, 4, 5))] = 3
+        """Number of its linear layers."""
+        discriminator_dropout: Annotated[float, Bounds(minimum=0, maximum=0.9), OneOf((0.0, 0.1, 0.5))] = 0.0
+        """Dropout in its hidden layers."""
+        discriminator_learning_rate: Annotated[float, Bounds(above=0)] | None = None
+        """Its learning rate; by default that of the run."""
+        momentum: Annotated[float, Bounds(minimum=0, maximum=0.9999), OneOf((0.0, 0.5))] = 0.5
+        """Adam's first beta, for both; the second is 0.9."""
+
+    config: Config
+    conditional: ClassVar[bool] = False
+    """Whether the discriminator is told the class."""
+
+    def __init__(self, config: Config, *, task: Task, encoder: EncoderConfig) -> None:
+        super().__init__(config, task=task, encoder=encoder)
+        self.discriminator = Discriminator(
+            self.encoder.width,
+            task.num_domains,
+            num_classes=task.num_classes if self.conditional else None,
+            width=config.discriminator_width,
+            depth=config.discriminator_depth,
+            dropout=config.discriminator_dropout,
+        )
+
+    def groups(self) -> dict[str, Group]:
+        """Return the two sides, named like the phases."""
+        betas = (self.config.momentum, 0.9)
+        return {
+            "generator": Group([*self.encoder.parameters(), *self.classifier.parameters()], betas=betas),
+            "discriminator": Group(
+                list(self.discriminator.parameters()), self.config.discriminator_learning_rate, betas
+            ),
+        }
+
+    def phase(self, step: int) -> str:
+        """Return whose turn it is."""
+        steps = self.config.discriminator_steps
+        return "discriminator" if (step - 1) % (steps + 1) < steps else "generator"
+
+    def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
+        """Let the side step whose turn it is."""
+        return stepper.descend(lambda: self.loss(batch), self.phase(batch.step))
+
+    def loss(self, batch: Batch) -> LossTerms:
+        """Return the terms of the side whose turn it is; those of the other are 0, so that all steps have the same."""
+        if self.phase(batch.step) == "discriminator":
+            with torch.no_grad():
+                features = self.encoder(batch.inputs)
+            none = features.new_zeros((), dtype=torch.float32)
+            return {"cls": none, "adv": none, "disc": self._domain_loss(features, batch)}
+        features = self.encoder(batch.inputs)
+        return {
+            "cls": domain_mean_cross_entropy(self.classifier(features), batch.labels, batch.domains),
+            "adv": -self.config.adversary_weight * self._domain_loss(features, batch),
+            "disc": features.new_zeros((), dtype=torch.float32),
+        }
+
+    def _domain_loss(self, features: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of the discriminator; in float32, for it is small and may be differentiated twice."""
+        weight = self.config.gradient_penalty
+        with torch.autocast(features.device.type, enabled=False):
+            features = features.float()
+            if weight and not features.requires_grad:
+                features.requires_grad_()
+            logits = self.discriminator(features, batch.labels)
+            if self.conditional:
+                loss = domain_mean_cross_entropy(logits, batch.domains, batch.labels)  # every class counts the same
+            else:
+                loss = functional.cross_entropy(logits, batch.domains)
+            if weight:
+                losses = functional.cross_entropy(logits, batch.domains, reduction="none")
+                loss = loss + weight * gradient_penalty(losses, features)
+            return loss

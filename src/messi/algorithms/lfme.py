@@ -1,0 +1,59 @@
+"""LFME: experts, one for each domain, guide a network that sees all domains (Chen et al., 2024)."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from messi.algorithms._base import AlgorithmConfig, LossAlgorithm
+from messi.core.batch import Batch, LossTerms, Prediction, Task
+from messi.core.config import Bounds, LogUniform
+from messi.core.domain_rows import DomainRows
+from messi.models.encoder import EncoderConfig
+from messi.models.network import build_network
+
+
+class Lfme(LossAlgorithm):
+    """A network whose logits are drawn to the probabilities that the expert of the image's domain gives."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(AlgorithmConfig):
+        """The value of the original code."""
+
+        guidance_weight: Annotated[float, Bounds(minimum=0), LogUniform(-2, 1)] = 1.0
+        """Weight of the squared distance between logits and the expert's probabilities."""
+
+    def __init__(self, config: Config, *, task: Task, encoder: EncoderConfig) -> None:
+        super().__init__()
+        self.config, self.task = config, task
+        self.network = build_network(encoder, task)
+        self.experts = nn.ModuleList(build_network(encoder, task) for _ in range(task.num_domains))
+        self._rows = DomainRows()
+        self._complete = False
+        """Whether the last batch held every domain."""
+
+    def phase(self, step: int) -> str | None:  # noqa: ARG002
+        """Return the same for every step, or None where the experts in use depend on the batch."""
+        return "all" if self._complete else None
+
+    def loss(self, batch: Batch) -> LossTerms:
+        """Return the terms of the network and the sum of the experts' risks; no gradient joins the two."""
+        rows = self._rows(batch.domains)
+        self._complete = len(rows) == self.task.num_domains
+        domains = range(len(rows)) if self._complete else batch.domains[rows[:, 0]].tolist()
+        inputs, labels = batch.inputs[rows.ravel()], batch.labels[rows.ravel()]
+        parts = inputs.unflatten(0, rows.shape)
+        advice = torch.cat([self.experts[k](part) for k, part in zip(domains, parts, strict=True)]).float()
+        logits = self.network(inputs).float()
+        guidance = functional.mse_loss(logits, advice.detach().softmax(-1))
+        return {
+            "cls": functional.cross_entropy(logits, labels),
+            "guide": self.config.guidance_weight * guidance,
+            "experts": len(rows) * functional.cross_entropy(advice, labels),
+        }
+
+    def predict(self, inputs: Tensor) -> Prediction:
+        """Classify with the network; the experts have done their work."""
+        return Prediction(logits=self.network(inputs))

@@ -1,0 +1,106 @@
+"""LFME: experts that see one domain each, and the network that they guide."""
+
+import copy
+import functools
+
+import pytest
+import torch
+from torch.nn import functional
+
+from messi.algorithms.lfme import Lfme
+from messi.core.batch import Batch, Task
+from messi.engine.stepper import AdamStepper, total
+from messi.models.encoder import EncoderConfig
+
+# A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
+near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+
+
+def build(num_domains: int = 3, weight: float = 1.0) -> Lfme:
+    torch.manual_seed(0)
+    task = Task(input_shape=(5,), num_classes=4, num_domains=num_domains)
+    return Lfme(Lfme.Config(guidance_weight=weight), task=task, encoder=EncoderConfig(backbone="mlp"))
+
+
+def make_batch(domains: list[int], step: int = 1) -> Batch:
+    stream = torch.Generator().manual_seed(step)
+    inputs = torch.randn(len(domains), 5, generator=stream)
+    labels = torch.randint(4, (len(domains),), generator=stream)
+    return Batch(inputs=inputs, labels=labels, domains=torch.tensor(domains), step=step)
+
+
+@pytest.mark.parametrize("domains", [[0, 1, 2] * 4, [2, 0, 0, 2, 2, 0]])
+def test_steps_are_those_of_networks_with_an_adam_each(domains: list[int]) -> None:
+    """An expert whose domain is not in the batch rests."""
+    algorithm = build(weight=0.6)
+    twin = copy.deepcopy(algorithm)
+    stepper = AdamStepper(algorithm, learning_rate=1e-2, weight_decay=1e-3)
+    networks = [twin.network, *twin.experts]
+    adams = [torch.optim.Adam(network.parameters(), lr=1e-2, weight_decay=1e-3) for network in networks]
+    for step in range(1, 5):
+        batch = make_batch(domains, step)
+        advice = torch.zeros(len(domains), 4)
+        logits = twin.network(batch.inputs)
+        loss = functional.cross_entropy(logits, batch.labels)
+        for domain in set(domains):
+            own = batch.domains == domain
+            answer = twin.experts[domain](batch.inputs[own])
+            advice[own] = answer.detach().softmax(-1)
+            adams[1 + domain].zero_grad()
+            functional.cross_entropy(answer, batch.labels[own]).backward()
+            adams[1 + domain].step()
+        guidance = (logits - advice).square().sum() / (len(domains) * 4)
+        adams[0].zero_grad()
+        (loss + 0.6 * guidance).backward()
+        adams[0].step()
+        terms = algorithm.update(batch, stepper)
+        near(terms["cls"], loss.detach())
+        near(terms["guide"], 0.6 * guidance.detach())
+        for mine, theirs in zip(algorithm.parameters(), twin.parameters(), strict=True):
+            near(mine, theirs)
+
+
+def test_an_expert_sees_its_own_domain_alone() -> None:
+    algorithm, batch = build(), make_batch([0, 1, 2] * 4)
+    changed = batch.inputs.clone()
+    changed[batch.domains != 1] = torch.nan
+    total(algorithm.loss(Batch(changed, batch.labels, batch.domains))).backward()
+    finite = [
+        all(p.grad is not None and bool(p.grad.isfinite().all()) for p in expert.parameters())
+        for expert in algorithm.experts
+    ]
+    assert finite == [False, True, False]
+
+
+def test_guidance_by_hand() -> None:
+    algorithm, batch = build(num_domains=1, weight=2.0), make_batch([0, 0])
+    with torch.no_grad():
+        for parameter in algorithm.parameters():
+            parameter.zero_()
+        algorithm.get_parameter("network.1.bias")[0] = 1
+    # The expert gives 1/4 to each of four classes, the logits are 1, 0, 0, 0.
+    expected = 2 * ((3 / 4) ** 2 + 3 * (1 / 4) ** 2) / 4
+    assert algorithm.loss(batch)["guide"].item() == pytest.approx(expected)
+
+
+def test_no_gradient_flows_from_the_guidance_to_an_expert() -> None:
+    algorithm = build()
+    algorithm.loss(make_batch([0, 1, 2]))["guide"].backward()
+    assert all(parameter.grad is None for parameter in algorithm.experts.parameters())
+    assert all(parameter.grad is not None for parameter in algorithm.network.parameters())
+
+
+def test_experts_are_part_of_the_state_and_follow_the_mode() -> None:
+    algorithm = build()
+    assert sum(key.startswith("experts.2.") for key in algorithm.state_dict()) == len(algorithm.network.state_dict())
+    algorithm.eval()
+    assert not any(module.training for module in algorithm.experts.modules())
+
+
+def test_a_step_can_be_recorded_where_every_batch_holds_every_domain() -> None:
+    algorithm = build()
+    phases = [algorithm.phase(1)]
+    for domains in ([0, 1, 2], [0, 2]):
+        algorithm.loss(make_batch(domains))
+        phases.append(algorithm.phase(2))
+    assert phases == [None, "all", None]

@@ -1,0 +1,123 @@
+"""MLDG step by step: which domains are set aside, the trial step, and whose gradient the network descends."""
+
+import copy
+import functools
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from messi.algorithms.erm import Erm
+from messi.algorithms.mldg import Mldg
+from messi.core.batch import Batch, Task
+from messi.engine.stepper import AdamStepper
+from messi.models.encoder import EncoderConfig
+
+# A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
+near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+
+
+def task(num_domains: int) -> Task:
+    return Task(input_shape=(5,), num_classes=2, num_domains=num_domains)
+
+
+def build(num_domains: int = 4, **settings: Any) -> Mldg:
+    torch.manual_seed(0)
+    return Mldg(Mldg.Config(**settings), task=task(num_domains), encoder=EncoderConfig(backbone="mlp"))
+
+
+def make_batch(domains: list[int], step: int = 1) -> Batch:
+    stream = torch.Generator().manual_seed(step)
+    inputs = torch.randn(len(domains), 5, generator=stream)
+    labels = torch.randint(2, (len(domains),), generator=stream)
+    return Batch(inputs=inputs, labels=labels, domains=torch.tensor(domains), step=step)
+
+
+@pytest.mark.parametrize(
+    ("domains", "wanted", "held_out"),
+    [
+        ([0, 1, 2, 3] * 3, 2, 2),
+        ([0, 1, 2, 3] * 3, 1, 1),
+        ([3, 1, 1, 3, 1, 3], 2, 1),  # one domain at least is trained on
+        ([2, 1, 0], 5, 2),
+    ],
+)
+def test_steps_are_those_of_a_direct_transcription(domains: list[int], wanted: int, held_out: int) -> None:
+    """A new Adam takes the trial step, as in DomainBed's code; the gradient after it is added to that before it."""
+    rate, decay, beta = 2e-2, 1e-3, 0.7
+    algorithm = build(meta_weight=beta, meta_test_domains=wanted)
+    stepper = AdamStepper(algorithm, learning_rate=rate, weight_decay=decay)
+    network = copy.deepcopy(algorithm.network)
+    adam = torch.optim.Adam(network.parameters(), lr=rate, weight_decay=decay)
+    present = sorted(set(domains))
+    for step in range(1, 5):
+        batch = make_batch(domains, step)
+        torch.manual_seed(step)
+        order = [present[place] for place in torch.rand(len(present)).argsort().tolist()]
+        parts = []
+        for some in (order[held_out:], order[:held_out]):
+            own = torch.tensor([domain in some for domain in domains])
+            parts.append((batch.inputs[own], batch.labels[own]))
+        (inputs, labels), (test_inputs, test_labels) = parts
+        trial = copy.deepcopy(network)
+        new = torch.optim.Adam(trial.parameters(), lr=rate, weight_decay=decay)
+        risk = functional.cross_entropy(trial(inputs), labels)
+        before = torch.autograd.grad(risk, list(trial.parameters()))
+        for parameter, gradient in zip(trial.parameters(), before, strict=True):
+            parameter.grad = gradient
+        new.step()
+        risk_after = functional.cross_entropy(trial(test_inputs), test_labels)
+        after = torch.autograd.grad(risk_after, list(trial.parameters()))
+        for parameter, first, second in zip(network.parameters(), before, after, strict=True):
+            parameter.grad = first + beta * second
+        adam.step()
+        torch.manual_seed(step)
+        terms = algorithm.update(batch, stepper)
+        near(terms["cls"], risk.detach())
+        near(terms["meta"], beta * risk_after.detach())
+        for found, expected in zip(algorithm.network.parameters(), network.parameters(), strict=True):
+            near(found, expected)
+
+
+def test_with_one_domain_it_is_erm() -> None:
+    algorithm = build(num_domains=1)
+    torch.manual_seed(0)
+    erm = Erm(Erm.Config(), task=task(1), encoder=EncoderConfig(backbone="mlp"))
+    steppers = [AdamStepper(method, learning_rate=1e-2, weight_decay=1e-3) for method in (algorithm, erm)]
+    for step in range(1, 4):
+        batch = make_batch([0] * 6, step)
+        terms, others = algorithm.update(batch, steppers[0]), erm.update(batch, steppers[1])
+        assert terms["meta"] == 0
+        torch.testing.assert_close(terms["cls"], others["cls"])
+    torch.testing.assert_close(algorithm.predict(batch.inputs).logits, erm.predict(batch.inputs).logits)
+
+
+def test_the_trial_step_is_as_long_as_the_config_says() -> None:
+    algorithm = build(inner_learning_rate=0.125)
+    batch, stepper = make_batch([0, 1, 2, 3] * 3), AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0)
+    before = copy.deepcopy(algorithm.network.state_dict())
+    algorithm.update(batch, stepper)
+    way = (algorithm.inner.state_dict()["1.bias"] - before["1.bias"]).abs()
+    torch.testing.assert_close(way, torch.full((2,), 0.125), rtol=1e-4, atol=0)
+
+
+def test_the_domains_that_are_set_aside_are_drawn() -> None:
+    algorithm, batch = build(), make_batch([0, 1, 2, 3] * 3)
+    stepper = AdamStepper(algorithm, learning_rate=1e-9, weight_decay=0)
+    risks = {round(algorithm.update(batch, stepper)["cls"].item(), 4) for _ in range(20)}
+    assert 3 <= len(risks) <= 6  # the pairs of four domains
+
+
+def test_the_copy_is_a_tool_and_keeps_nothing() -> None:
+    """Whatever the copy was before a step, the step is the same."""
+    ends = []
+    for noise in (0.0, 1.0):
+        algorithm = build()
+        with torch.no_grad():
+            for parameter in algorithm.inner.parameters():
+                parameter.add_(noise)
+        torch.manual_seed(1)
+        algorithm.update(make_batch([0, 1, 2, 3]), AdamStepper(algorithm, learning_rate=1e-2, weight_decay=0))
+        ends.append(algorithm.network.state_dict()["1.weight"])
+    assert torch.equal(*ends)
