@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional
 
 from messi.algorithms._base import ALGORITHMS, Algorithm, build
 from messi.core.batch import Batch, Task
@@ -17,27 +18,29 @@ from messi.engine.stepper import AdamStepper, total
 from messi.evaluation.model import load
 from messi.models.encoder import EncoderConfig
 
-IMAGES = {"mixstyle": "tiny_cnn"}
-"""Methods that need feature maps, and the smallest backbone that has them; all others are tried on features."""
+_VIT = ("test_vit", (3, 48, 48))
+IMAGES = {"mixstyle": ("tiny_cnn", (1, 5, 5)), "gmoe": _VIT, "omoe": _VIT, "dynmoe": _VIT}
+"""Methods that need images: the smallest backbone that suits them, and the shape; all others are tried on features."""
 NAMES = pytest.mark.parametrize("name", ALGORITHMS.names())
 ON_FEATURES = pytest.mark.parametrize("name", [name for name in ALGORITHMS.names() if name not in IMAGES])
 ORDER_MATTERS = {
     "irm": "its penalty multiplies the gradients of two halves of a domain",
     "mixup": "partners go by their rank in the batch",
     "mixstyle": "styles are exchanged by a permutation of places",
+    "gmoe": "its router is given noise by place",
+    "omoe": "its router is given noise by place",
 }
 
 
 def make(name: str, *, num_domains: int = 3, num_classes: int = 2) -> Algorithm:
     torch.manual_seed(0)
-    shape = (1, 5, 5) if name in IMAGES else (5,)
+    backbone, shape = IMAGES.get(name, ("mlp", (5,)))
     task = Task(input_shape=shape, num_classes=num_classes, num_domains=num_domains)
-    encoder = EncoderConfig(backbone=IMAGES.get(name, "mlp"))
-    return build(ALGORITHMS.config(name)(), task=task, encoder=encoder)
+    return build(ALGORITHMS.config(name)(), task=task, encoder=EncoderConfig(backbone=backbone, pretrained=False))
 
 
 def separable(name: str, seed: int, *, num_domains: int = 3, per_domain: int = 16) -> Batch:
-    """Two classes on either side of a plane, shifted a little in every domain; as images of equal rows if need be."""
+    """Two classes on either side of a plane, shifted a little in every domain; as upright stripes if need be."""
     stream = torch.Generator().manual_seed(seed)
     labels = torch.randint(2, (num_domains * per_domain,), generator=stream)
     domains = torch.arange(num_domains).repeat_interleave(per_domain)
@@ -45,7 +48,8 @@ def separable(name: str, seed: int, *, num_domains: int = 3, per_domain: int = 1
     inputs[:, 0] += 2.0 * labels - 1
     inputs[:, 1] += 0.3 * domains
     if name in IMAGES:
-        inputs = inputs.repeat(1, 5).view(-1, 1, 5, 5)
+        channels, *size = IMAGES[name][1]
+        inputs = functional.interpolate(inputs[:, None, None, :], size).expand(-1, channels, -1, -1)
     return Batch(inputs=inputs, labels=labels, domains=domains, step=seed)
 
 

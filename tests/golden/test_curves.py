@@ -18,7 +18,7 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.models.encoder import EncoderConfig
 
-BACKBONES = {"mixstyle": "tiny_cnn"}
+BACKBONES = {"mixstyle": "tiny_cnn", "gmoe": "test_vit", "omoe": "test_vit", "dynmoe": "test_vit"}
 """Of methods that need images; they train on digits."""
 
 

@@ -1,0 +1,119 @@
+"""A mixture of experts in the place of a transformer block's MLP: GMoE's, and OMoE's with orthogonal outputs.
+
+Legend: B images, T tokens, N = B T, E experts, W width.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from messi.models.moe_experts import FfnExperts
+from messi.models.moe_orthogonal import orthogonal_gates
+
+_ROUTER_WIDTH = 256
+
+
+@dataclass(frozen=True)
+class Routing:
+    """What a router says of N tokens, in float32."""
+
+    gates: Tensor
+    """[N, E] weights of the experts' outputs, zero for those that were not chosen."""
+    logits: Tensor
+    """[N, E] what it thinks of every expert, without noise."""
+    thresholds: Tensor
+    """What it takes to be chosen: [N, 1] for each token, or [E] for each expert."""
+
+
+class MoeLayer(nn.Module, ABC):
+    """Experts and a router; how it routed stays here until it is taken."""
+
+    def __init__(self, experts: FfnExperts) -> None:
+        super().__init__()
+        self.experts = experts
+        self._routing: Routing | None = None
+
+    @abstractmethod
+    def route(self, tokens: Tensor) -> Routing:
+        """Choose experts for tokens [N, W]."""
+
+    def mix(self, gates: Tensor, outputs: Tensor) -> Tensor:
+        """Put the outputs [E, N, W] together by the gates [N, E]: [N, W]."""
+        return torch.einsum("ne,enw->nw", gates, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Answer as the MLP does: [B, T, W] -> [B, T, W]; router and mixture in float32 also under autocast."""
+        tokens = x.flatten(0, -2)
+        outputs = self.experts(tokens)
+        with torch.autocast(x.device.type, enabled=False):
+            self._routing = self.route(tokens.float())
+            mixture = self.mix(self._routing.gates, outputs.float())
+        return mixture.view(x.shape)
+
+    def take(self) -> Routing:
+        """Return the routing of the last pass and let go of it, for the whole graph of the pass hangs on it."""
+        routing, self._routing = self._routing, None
+        if routing is None:
+            raise RuntimeError("There was no pass since the routing was last taken.")
+        return routing
+
+
+class CosineRouter(nn.Module):
+    """Compares a projection of the token with a vector of every expert, and chooses the top k."""
+
+    def __init__(self, width: int, num_experts: int, *, top_k: int, noise: float) -> None:
+        super().__init__()
+        self.projection = nn.Linear(width, _ROUTER_WIDTH)
+        self.vectors = nn.Parameter(torch.empty(_ROUTER_WIDTH, num_experts))
+        nn.init.normal_(self.vectors, std=0.01)
+        self.log_scale = nn.Parameter(torch.full((), math.log(2)))
+        self._top_k, self._noise = top_k, noise / num_experts
+
+    def forward(self, tokens: Tensor) -> Routing:
+        """Choose experts for tokens [N, W]; with noise on the logits in training."""
+        scale = self.log_scale.clamp(max=math.log(100)).exp()
+        directions = functional.normalize(self.vectors, dim=0)
+        logits = functional.normalize(self.projection(tokens), dim=-1) @ directions * scale
+        noisy = logits + self._noise * torch.randn_like(logits) if self.training and self._noise else logits
+        numbers = torch.arange(noisy.shape[-1], device=noisy.device)
+        chosen = (noisy.detach().topk(self._top_k, dim=-1).indices[..., None] == numbers).any(-2)
+        gates = noisy.softmax(-1) * chosen
+        if self._top_k > 1:
+            gates = gates / gates.sum(-1, keepdim=True)
+        thresholds = noisy.masked_fill(~chosen, torch.inf).amin(-1, keepdim=True)
+        return Routing(gates=gates, logits=logits, thresholds=thresholds)
+
+
+class CosineMoeLayer(MoeLayer):
+    """GMoE's layer: a cosine router and copies of the MLP.
+
+    With one expert a token its gate is the router's probability, so that the router has a gradient; with more, gates
+    add up to 1.
+    """
+
+    def __init__(
+        self,
+        mlp: nn.Module,
+        *,
+        num_experts: int,
+        top_k: int = 1,
+        noise: float = 1.0,
+        dropout: float = 0.0,
+        orthogonal: bool = False,
+    ) -> None:
+        super().__init__(FfnExperts(mlp, num_experts, dropout=dropout))
+        self.router = CosineRouter(self.experts.weight_in.shape[1], num_experts, top_k=top_k, noise=noise)
+        self._orthogonal = orthogonal
+
+    def route(self, tokens: Tensor) -> Routing:
+        """Choose experts for tokens [N, W]."""
+        routing: Routing = self.router(tokens)
+        return routing
+
+    def mix(self, gates: Tensor, outputs: Tensor) -> Tensor:
+        """Put the outputs [E, N, W] together by the gates [N, E], after Gram-Schmidt where that is wanted: [N, W]."""
+        return super().mix(orthogonal_gates(gates, outputs) if self._orthogonal else gates, outputs)

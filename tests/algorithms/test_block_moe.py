@@ -1,0 +1,86 @@
+"""What the contract cannot ask of methods that need a vision transformer, asked here."""
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from moe_toys import ENCODER, NAMES, fit, make, separable
+
+from messi.algorithms._base import ALGORITHMS
+from messi.core.batch import Batch
+from messi.core.records import RoutingRecord, TrainRecord
+from messi.core.rundir import RunDir
+from messi.core.seeding import derive_seed
+from messi.data.datasets.folder import Folder
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.run import prepare, run
+from messi.engine.stepper import AdamStepper, Sharpness, total
+from messi.evaluation.model import load
+from messi.evaluation.predict import predict
+
+EACH = pytest.mark.parametrize("name", NAMES)
+
+
+@EACH
+def test_the_order_of_the_batch_does_not_matter_but_for_the_noise(name: str) -> None:
+    """Noise on the router's logits belongs to places in the batch, so it is switched off here."""
+    batch = separable(0)
+    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))
+    shuffled = Batch(inputs=batch.inputs[order], labels=batch.labels[order], domains=batch.domains[order])
+    losses = []
+    for one in (batch, shuffled):
+        algorithm = make(name) if name == "dynmoe" else make(name, gate_noise=0.0)
+        losses.append(total(algorithm.update(one, AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0))))
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-5, atol=1e-6)
+
+
+@EACH
+def test_predicting_leaves_no_trace(name: str) -> None:
+    """Not in the state, and not as a graph that would be kept for the next step."""
+    algorithm = make(name)
+    fit(algorithm, 2)
+    before = copy.deepcopy(algorithm.state_dict())
+    predict(algorithm, [separable(0).inputs])
+    assert algorithm.training
+    assert all(torch.equal(value, before[key]) for key, value in algorithm.state_dict().items())
+    copy.deepcopy(algorithm)  # refused while a routing with its graph is still held
+
+
+@EACH
+@pytest.mark.parametrize("sharpness", ["sam", "sagm"])
+def test_it_goes_with_a_step_that_looks_twice(name: str, sharpness: Sharpness) -> None:
+    algorithm = make(name)
+    fit(algorithm, 2, stepper=AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0, sharpness=sharpness))
+    assert all(value.isfinite().all() for value in algorithm.state_dict().values())
+
+
+@EACH
+def test_a_saved_run_predicts_like_the_model_in_memory(
+    name: str, tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    folder = make_folder(images=5)
+    config = RunConfig(
+        data=Folder(path=str(folder)),
+        target=("paint",),
+        algorithm=ALGORITHMS.config(name)(),
+        encoder=ENCODER,
+        training=TrainingConfig(steps=3, evaluate_every=3, log_every=1, batch_per_domain=4),
+    ).resolved()
+    result = run(config, out=tmp_path / "run", device="cpu")
+    records = RunDir(result.path).read_records()
+    assert len([record for record in records if isinstance(record, TrainRecord)]) == 3
+    routing = [record for record in records if isinstance(record, RoutingRecord)]
+    assert {len(record.experts) for record in routing} == {8 if name == "dynmoe" else 6}
+    training = prepare(config, config.data.load(), RunDir(tmp_path / "unused"), torch.device("cpu"))
+    for step in range(1, 4):
+        torch.manual_seed(derive_seed("step", training.seed, step))
+        training.algorithm.update(training.loader.batch(step), training.stepper)
+    saved = load(result.path)
+    pictures = sorted(folder.glob("photo/*/*.png"))
+    found = saved.predict(pictures)
+    expected = dataclasses.replace(saved, algorithm=training.algorithm.eval()).predict(pictures)
+    torch.testing.assert_close(found.probabilities, expected.probabilities)
+    torch.testing.assert_close(found.experts, expected.experts)
