@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from messi.discrepancy.mmd import BANDWIDTHS
-from messi.losses import ssi, ssi_kernels
+from messi.losses import ssi, ssi_kernels, workspace_kernels
 from messi.losses.slot_kernels import find
+from messi.losses.workspace_kernels import layout_of
 
 from .test_slots import as_lists
 
@@ -102,10 +103,12 @@ def assert_same(given: Batch, *, gradient_rtol: float = 1e-4, value_atol: float 
 class TestSlots:
     @staticmethod
     def found(labels: Tensor, domains: Tensor) -> list[tuple[list[int], list[int]]]:
-        layout = find(labels.to(DEVICE), domains.to(DEVICE))
-        order, size = layout.order.tolist(), layout.size.tolist()
-        slots, pairs = layout.counts.tolist()
-        both = zip(layout.first.tolist()[:slots], layout.second.tolist()[:slots], strict=True)
+        layout = layout_of.fn(0, len(labels))
+        memory = torch.empty(layout.behind, dtype=torch.int32, device=DEVICE)
+        find(labels.to(DEVICE), domains.to(DEVICE), memory)
+        order, size = memory[layout.order :].tolist(), memory[layout.size :].tolist()
+        slots, pairs = memory[layout.counts :][:2].tolist()
+        both = zip(memory[layout.first :][:slots].tolist(), memory[layout.second :][:slots].tolist(), strict=True)
         named = [(order[i : i + size[i]], order[j : j + size[j]]) for i, j in both]
         assert pairs == sum(len(first) * len(second) for first, second in named)
         return named
@@ -120,8 +123,26 @@ class TestSlots:
             ([3, 3], [1, 1]),
             ([2], [0]),
             ([2**62, 3, 2**62, 2**40 + 3, -4, -4], [2**50, 0, 7, 2**33, 2**33 + 1, 2**33]),
+            ([2**63 - 1, -(2**63), 2**63 - 1, 0, -(2**63)], [-(2**63), 2**63 - 1, 0, 0, -1]),
+            ([1, 0, 1, 0], [8, 3, -5, 4]),
+            ([2**29, 0, 2**29, 0], [1, 0, 0, 1]),
+            ([2**29 - 1, 0, 2**29 - 1, 0], [3, 0, 0, 1]),
+            ([-7, -9, -7, -9], [-2, -3, -3, -2]),
         ],
-        ids=["unsorted", "one class", "no slots", "single examples", "one cell", "one example", "any integers"],
+        ids=[
+            "unsorted",
+            "one class",
+            "no slots",
+            "single examples",
+            "one cell",
+            "one example",
+            "any integers",
+            "first and last integers",
+            "more domain numbers than examples",
+            "class numbers too large for a key",
+            "largest key",
+            "negative",
+        ],
     )
     def test_slots_are_those_of_torch(self, labels: list[int], domains: list[int]) -> None:
         given = torch.tensor(labels), torch.tensor(domains)
@@ -133,12 +154,50 @@ class TestSlots:
         expected = as_lists(ssi.find_slots(given.labels, given.domains))
         assert len(expected) > 5
         assert self.found(given.labels, given.domains) == expected
+        assert self.found(given.labels * 2**40, given.domains * 2**40) == expected
 
     @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
     def test_integers_of_any_width_name_classes_and_domains(self, dtype: torch.dtype) -> None:
         given = mixed()
         narrow = given.labels.to(dtype), given.domains.to(dtype)
         assert self.found(*narrow) == as_lists(ssi.find_slots(given.labels, given.domains))
+
+
+class TestMemory:
+    @staticmethod
+    def ends(experts: int, batch: int, width: int) -> list[tuple[int, int]]:
+        """Return where each part of the memory ends by its shape, and where the next one begins."""
+        layout = layout_of.fn(0, batch)
+        scratch = workspace_kernels._scratch.fn(layout.behind, experts, batch, width)
+        pairs, blocks, lines, tiles = batch * (batch - 1) // 2, -(-width // 128), -(-width // 8) * 8, -(-batch // 16)
+        matrix = experts * batch * batch
+        sizes = [batch] * 8 + [batch + 1] * 2 + [2, pairs, pairs]
+        sizes += [experts * batch * n for n in (1, blocks, width, width, lines)]
+        sizes += [512, max(3 * 512, experts * tiles * tiles), 512 * 2 * batch, matrix, matrix]
+        starts = [*layout[:-1], *scratch]
+        return [(start + size, after) for start, size, after in zip(starts, sizes, starts[1:], strict=False)]
+
+    @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 31, 5), (3, 33, 130), (40, 16, 8), (6, 160, 384)], ids=str)
+    def test_no_part_reaches_into_the_next(self, shape: tuple[int, int, int]) -> None:
+        ends = self.ends(*shape)
+        assert len(ends) == len(workspace_kernels.Layout._fields) + len(workspace_kernels.Scratch._fields) - 2
+        assert all(end <= after for end, after in ends)
+        assert ends[-1][1] == workspace_kernels.words(*shape)
+
+    @both_discrepancies
+    def test_nothing_is_written_between_the_parts(self, discrepancy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen: list[Tensor] = []
+
+        def find_and_keep(labels: Tensor, domains: Tensor, memory: Tensor) -> None:
+            seen.append(memory)
+            find(labels, domains, memory)
+
+        monkeypatch.setattr(ssi_kernels, "find", find_and_keep)
+        given = cells(3, 19, 1, experts=3)
+        given.by_kernels(discrepancy=discrepancy)
+        untouched = [seen[0][end:after] for end, after in self.ends(*given.features.shape)]
+        assert sum(map(len, untouched)) > 100
+        assert all((words == 2**31 - 1).all() for words in untouched)
 
 
 class TestValueAndGradient:

@@ -1,56 +1,75 @@
-"""Entropic optimal transport of slots that fit into no tile, streamed through memory; see ``transport_kernels``."""
+"""Entropic optimal transport of slots that are not small, in larger tiles or streamed through memory.
+
+See ``transport_kernels``.
+"""
 
 import triton
 import triton.language as tl
 
-from messi.losses.transport_kernels import LN_2, LOG2_E, read_slot, squared_distances, strength
+from messi.losses.transport_kernels import defects_of, read_slot, solve_tile, squared_distances, strength
+from messi.losses.workspace_kernels import layout_of, scratch_of
 
 
 @triton.jit
 def solve_large(
-    first, second, size, number, counts, gate, points, costs, values, weights, defects, potentials, epsilon,
-    iterations, experts, batch, lines,
-    RELATIVE: tl.constexpr, GRADIENT: tl.constexpr, PROGRAMS: tl.constexpr, STEP: tl.constexpr, TILE: tl.constexpr,
+    memory, epsilon, iterations, experts, batch, width,
+    RELATIVE: tl.constexpr, GRADIENT: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """Solve the slots that fit into no tile: the scores lie where the weights will, and are streamed tile by tile."""
+    """Solve the slots with a cell of more than 16 points, in the smallest tile into which they fit, if any."""
+    layout = layout_of(memory, batch)
+    scratch = scratch_of(layout, experts, batch, width)
     program = tl.program_id(0)
-    f = potentials + 2 * program * batch
-    g = f + batch
     value = 0.0
-    for item in range(program, tl.load(counts) * experts, PROGRAMS):
-        expert, x, y, n, k = read_slot(item, first, second, size, experts)
-        if (tl.minimum(n, k) > 1) & (tl.maximum(n, k) > TILE):
-            unit = strength(epsilon, costs, counts, experts, RELATIVE, PROGRAMS)
-            weight = tl.load(gate + expert * batch + x) * tl.load(gate + expert * batch + y)
-            scores = weights + (expert * batch + x) * batch + y
-            _store_scores(
-                points + expert * lines * batch, scores, g, x, y, n, k, -LOG2_E / unit, batch, lines, STEP, TILE
-            )  # fmt: skip
-            tl.debug_barrier()  # here and below: what the threads of a program have stored is read by others
-            for _ in range(iterations):
-                _update(scores, batch, 1, g, f, n, k, TILE)
-                tl.debug_barrier()
-                _update(scores, 1, batch, f, g, k, n, TILE)
-                tl.debug_barrier()
-            value += weight * (unit * LN_2) * (_mean(f, n, TILE) + _mean(g, k, TILE))
-            if GRADIENT:
-                rank = tl.load(number + y) - tl.load(number + x) - 1
-                _store_plan(scores, f, weight, n, k, batch, TILE)
-                tl.debug_barrier()
-                _store_weights(scores, defects + (expert * batch + rank) * batch + x, weight, n, k, batch, TILE)
-            tl.debug_barrier()
-    tl.store(values + program, value)
+    for item in range(program, tl.load(layout.counts) * experts, PROGRAMS):
+        expert, x, y, n, k = read_slot(layout, item, experts)
+        larger = tl.maximum(n, k)
+        if (tl.minimum(n, k) > 1) & (larger > 16):
+            unit = strength(layout, scratch, epsilon, experts, RELATIVE, PROGRAMS)
+            if larger <= 32:
+                value += solve_tile(layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT, 32)
+            elif larger <= 64:
+                value += solve_tile(layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT, 64)
+            else:
+                value += _solve_streamed(
+                    layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT, 64
+                )  # fmt: skip
+    tl.store(scratch.parts + 2 * PROGRAMS + program, value)
 
 
 @triton.jit
-def _store_scores(points, scores, g, x, y, n, k, factor, batch, lines, STEP: tl.constexpr, TILE: tl.constexpr):
+def _solve_streamed(
+    layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT: tl.constexpr, TILE: tl.constexpr
+):  # fmt: skip
+    """Solve a slot of any size: the scores lie where the weights will, and are streamed tile by tile."""
+    weight = tl.load(scratch.gate + expert * batch + x) * tl.load(scratch.gate + expert * batch + y)
+    scores = scratch.weights + (expert * batch + x) * batch + y
+    f = scratch.potentials + 2 * tl.program_id(0) * batch
+    g = f + batch
+    _store_scores(scratch.points, scores, g, expert, x, y, n, k, -1.0 / unit, batch, width, TILE)
+    tl.debug_barrier()  # here and below: what the threads of a program have stored is read by others
+    for _ in range(iterations):
+        _update(scores, batch, 1, g, f, n, k, TILE)
+        tl.debug_barrier()
+        _update(scores, 1, batch, f, g, k, n, TILE)
+        tl.debug_barrier()
+    dual = _mean(f, n, TILE) + _mean(g, k, TILE)
+    if GRADIENT:
+        _store_plan(scores, f, weight, n, k, batch, TILE)
+        tl.debug_barrier()
+        _store_weights(scores, defects_of(layout, scratch, expert, x, y, batch), weight, n, k, batch, TILE)
+    tl.debug_barrier()
+    return weight * unit * dual
+
+
+@triton.jit
+def _store_scores(points, scores, g, expert, x, y, n, k, factor, batch, width, TILE: tl.constexpr):
     """Store the scores of a large slot, and zeros as the potentials of its second cell."""
     for j0 in range(0, k, TILE):
         j = j0 + tl.arange(0, TILE)
         tl.store(g + j, tl.zeros([TILE], tl.float32), mask=j < k)
         for i0 in range(0, n, TILE):
             i = i0 + tl.arange(0, TILE)
-            cost = squared_distances(points, x + i, y + j, i < n, j < k, batch, lines, STEP, TILE)
+            cost = squared_distances(points, expert, x + i, y + j, i < n, j < k, batch, width, TILE)
             tl.store(scores + i[:, None] * batch + j[None, :], cost * factor, mask=(i < n)[:, None] & (j < k)[None, :])
 
 

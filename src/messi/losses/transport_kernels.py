@@ -16,140 +16,157 @@ The first is written here, above the diagonal, and the summands of D_p; ``pull_k
 import triton
 import triton.language as tl
 
-LOG2_E = tl.constexpr(1.4426950408889634)
-LN_2 = tl.constexpr(0.6931471805599453)
-TINY = tl.constexpr(1.1754943508222875e-38)
-"""The smallest normal float32: a cost of zero everywhere makes a relative epsilon zero."""
+from messi.losses.workspace_kernels import layout_of, scratch_of
 
 
 @triton.jit
-def compare_means(
-    first, second, size, number, counts, gate, spread, mean, costs, values, weights, defects, experts, batch, width,
-    blocks, GRADIENT: tl.constexpr, PROGRAMS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
+def compare_means(memory, experts, batch, width, GRADIENT: tl.constexpr, PROGRAMS: tl.constexpr):
     """Add up the mean costs of all slots, and the part of their values that is a distance of means.
 
     A cell of one example leaves nothing else to find: the value is the mean cost, and the plan is uniform.
     """
+    block: tl.constexpr = 256
+    layout = layout_of(memory, batch)
+    scratch = scratch_of(layout, experts, batch, width)
     program = tl.program_id(0)
     cost = 0.0
     value = 0.0
-    for item in range(program, tl.load(counts) * experts, PROGRAMS):
-        expert, x, y, n, k = read_slot(item, first, second, size, experts)
-        moved = _squared_distance(mean, expert, x, y, experts, batch, width, COLUMNS)
-        mean_cost = moved + _spread(spread, expert * batch + x, blocks, COLUMNS)
-        mean_cost += _spread(spread, expert * batch + y, blocks, COLUMNS)
-        weight = tl.load(gate + expert * batch + x) * tl.load(gate + expert * batch + y)
+    for item in range(program, tl.load(layout.counts) * experts, PROGRAMS):
+        expert, x, y, n, k = read_slot(layout, item, experts)
+        a, b = expert * batch + x, expert * batch + y
+        moved = _squared_distance(scratch, a, b, width, block)
+        mean_cost = moved + _spread(scratch, a, width, block) + _spread(scratch, b, width, block)
+        weight = tl.load(scratch.gate + a) * tl.load(scratch.gate + b)
         single = tl.minimum(n, k) == 1
         cost += mean_cost * (n * k)
         value += weight * tl.where(single, mean_cost, moved)
         if GRADIENT:
             if single:
-                rank = tl.load(number + y) - tl.load(number + x) - 1
-                for i0 in range(0, n * k, COLUMNS):
-                    i = i0 + tl.arange(0, COLUMNS)
-                    p, q = tl.where(n > 1, x + i, x), tl.where(k > 1, y + i, y)
-                    tl.store(weights + (expert * batch + p) * batch + q, weight / (n * k), mask=i < n * k)
-                    tl.store(defects + (expert * batch + rank) * batch + p, 0.0, mask=i < n * k)
-    tl.store(costs + program, cost)
-    tl.store(values + program, value)
+                defects = defects_of(layout, scratch, expert, x, y, batch)
+                for i0 in range(0, n * k, block):
+                    i = i0 + tl.arange(0, block)
+                    p, q = tl.where(n > 1, i, 0), tl.where(k > 1, i, 0)
+                    tl.store(scratch.weights + (a + p) * batch + y + q, weight / (n * k), mask=i < n * k)
+                    tl.store(defects + p, 0.0, mask=i < n * k)
+    tl.store(scratch.costs + program, cost)
+    tl.store(scratch.parts + program, value)
 
 
 @triton.jit
-def solve(
-    first, second, size, number, counts, gate, points, costs, values, weights, defects, epsilon, iterations,
-    experts, batch, lines,
-    RELATIVE: tl.constexpr, GRADIENT: tl.constexpr, PROGRAMS: tl.constexpr, ABOVE: tl.constexpr, STEP: tl.constexpr,
-    TILE: tl.constexpr,
+def solve_small(
+    memory, epsilon, iterations, experts, batch, width,
+    RELATIVE: tl.constexpr, GRADIENT: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """Solve the slots whose larger cell has more than ``ABOVE`` points, up to ``TILE``, by Sinkhorn in registers."""
+    """Solve the slots whose cells have up to 16 points: one warp is enough for each."""
+    layout = layout_of(memory, batch)
+    scratch = scratch_of(layout, experts, batch, width)
     program = tl.program_id(0)
     value = 0.0
-    for item in range(program, tl.load(counts) * experts, PROGRAMS):
-        expert, x, y, n, k = read_slot(item, first, second, size, experts)
-        larger = tl.maximum(n, k)
-        if (tl.minimum(n, k) > 1) & (larger > ABOVE) & (larger <= TILE):
-            unit = strength(epsilon, costs, counts, experts, RELATIVE, PROGRAMS)
-            weight = tl.load(gate + expert * batch + x) * tl.load(gate + expert * batch + y)
-            i = tl.arange(0, TILE)
-            cost = squared_distances(
-                points + expert * lines * batch, x + i, y + i, i < n, i < k, batch, lines, STEP, TILE
-            )  # fmt: skip
-            rows, columns = i[:, None] < n, i[None, :] < k
-            # A line outside its cell keeps finite scores, so that it has a maximum; the lines across it leave it out.
-            scores = cost * (-LOG2_E / unit)
-            by_row = tl.where(columns, scores, float("-inf"))
-            by_column = tl.where(rows, scores, float("-inf"))
-            # Potentials are a column and a row of the tile, and only the row is carried from round to round: then none
-            # has to be moved between threads.
-            g = tl.zeros([1, TILE], tl.float32)
-            for _ in range(iterations - 1):
-                g = -_log_mean(by_column - _log_mean(by_row + g, 1.0 / k, 1), 1.0 / n, 0)
-            f = -_log_mean(by_row + g, 1.0 / k, 1)
-            g = -_log_mean(by_column + f, 1.0 / n, 0)
-            dual = _sum(tl.where(rows, f, 0.0)) / n + _sum(tl.where(columns, g, 0.0)) / k
-            value += weight * (unit * LN_2) * dual
-            if GRADIENT:
-                # A softmax over the columns: their mass is exact even where the scores have lost their precision.
-                by_column += f
-                plan = tl.exp2(by_column - tl.max(by_column, 0, keep_dims=True))
-                plan = tl.where(columns, plan / (tl.sum(plan, 0, keep_dims=True) * k), 0.0)
-                defect = weight * (tl.sum(plan, 1, keep_dims=True) - 1.0 / n)
-                target = weights + (expert * batch + x + i[:, None]) * batch + y + i[None, :]
-                tl.store(target, weight * plan - defect / k, mask=rows & columns)
-                rank = tl.load(number + y) - tl.load(number + x) - 1
-                tl.store(defects + (expert * batch + rank) * batch + x + i[:, None], defect, mask=rows)
-    tl.store(values + program, value)
+    for item in range(program, tl.load(layout.counts) * experts, PROGRAMS):
+        expert, x, y, n, k = read_slot(layout, item, experts)
+        if (tl.minimum(n, k) > 1) & (tl.maximum(n, k) <= 16):
+            unit = strength(layout, scratch, epsilon, experts, RELATIVE, PROGRAMS)
+            value += solve_tile(layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT, 16)
+    tl.store(scratch.parts + PROGRAMS + program, value)
 
 
 @triton.jit
-def read_slot(item, first, second, size, experts):
-    """Return the expert of a work item, and the first places and the sizes of its two cells."""
-    x, y = tl.load(first + item // experts), tl.load(second + item // experts)
-    return item % experts, x, y, tl.load(size + x), tl.load(size + y)
-
-
-@triton.jit
-def _spread(spread, row, blocks, COLUMNS: tl.constexpr):
-    i = tl.arange(0, COLUMNS)
-    return tl.sum(tl.load(spread + row * blocks + i, mask=i < blocks, other=0.0), 0)
-
-
-@triton.jit
-def _squared_distance(mean, expert, x, y, experts, batch, width, COLUMNS: tl.constexpr):
-    rest = mean + experts * batch * width
-    total = tl.zeros([COLUMNS], tl.float32)
-    for r0 in range(0, width, COLUMNS):
-        r = r0 + tl.arange(0, COLUMNS)
-        a, b = (expert * batch + x) * width + r, (expert * batch + y) * width + r
-        rough = tl.load(mean + a, mask=r < width, other=0.0) - tl.load(mean + b, mask=r < width, other=0.0)
-        fine = tl.load(rest + a, mask=r < width, other=0.0) - tl.load(rest + b, mask=r < width, other=0.0)
-        total += (rough + fine) * (rough + fine)
-    return tl.sum(total, 0)
-
-
-@triton.jit
-def strength(epsilon, costs, counts, experts, RELATIVE: tl.constexpr, PROGRAMS: tl.constexpr):
-    if RELATIVE:
-        pairs = tl.load(counts + 1).to(tl.float32) * experts
-        epsilon = epsilon * (tl.sum(tl.load(costs + tl.arange(0, PROGRAMS)), 0) / pairs)
-    return tl.maximum(epsilon, TINY)
-
-
-@triton.jit
-def squared_distances(
-    points, p, q, rows, columns, batch, lines, STEP: tl.constexpr, TILE: tl.constexpr
+def solve_tile(
+    layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
+    """Solve a slot whose cells have up to ``TILE`` points by Sinkhorn in registers, and return its weighted value."""
+    weight = tl.load(scratch.gate + expert * batch + x) * tl.load(scratch.gate + expert * batch + y)
+    i = tl.arange(0, TILE)
+    cost = squared_distances(scratch.points, expert, x + i, y + i, i < n, i < k, batch, width, TILE)
+    rows, columns = i[:, None] < n, i[None, :] < k
+    # A line outside its cell keeps finite scores, so that it has a maximum; the lines across it leave it out.
+    scores = cost * (-1.0 / unit)
+    by_row = tl.where(columns, scores, float("-inf"))
+    by_column = tl.where(rows, scores, float("-inf"))
+    # Potentials are a column and a row of the tile, and only the row is carried from round to round: then none has to
+    # be moved between threads.
+    g = tl.zeros([1, TILE], tl.float32)
+    for _ in range(iterations - 1):
+        g = -_log_mean(by_column - _log_mean(by_row + g, 1.0 / k, 1), 1.0 / n, 0)
+    f = -_log_mean(by_row + g, 1.0 / k, 1)
+    g = -_log_mean(by_column + f, 1.0 / n, 0)
+    dual = _sum(tl.where(rows, f, 0.0)) / n + _sum(tl.where(columns, g, 0.0)) / k
+    if GRADIENT:
+        # A softmax over the columns: their mass is exact even where the scores have lost their precision.
+        by_column += f
+        plan = tl.exp2(by_column - tl.max(by_column, 0, keep_dims=True))
+        plan = tl.where(columns, plan / (tl.sum(plan, 0, keep_dims=True) * k), 0.0)
+        defect = weight * (tl.sum(plan, 1, keep_dims=True) - 1.0 / n)
+        target = scratch.weights + (expert * batch + x + i[:, None]) * batch + y + i[None, :]
+        tl.store(target, weight * plan - defect / k, mask=rows & columns)
+        tl.store(defects_of(layout, scratch, expert, x, y, batch) + i[:, None], defect, mask=rows)
+    return weight * unit * dual
+
+
+@triton.jit
+def read_slot(layout, item, experts):
+    """Return the expert of a work item, and the first places and the sizes of its two cells."""
+    x, y = tl.load(layout.first + item // experts), tl.load(layout.second + item // experts)
+    return item % experts, x, y, tl.load(layout.size + x), tl.load(layout.size + y)
+
+
+@triton.jit
+def defects_of(layout, scratch, expert, x, y, batch):
+    """Return where the defects of the first cell of a slot lie."""
+    rank = tl.load(layout.number + y) - tl.load(layout.number + x) - 1
+    return scratch.defects + (expert * batch + rank) * batch + x
+
+
+@triton.jit
+def strength(layout, scratch, epsilon, experts, RELATIVE: tl.constexpr, PROGRAMS: tl.constexpr):
+    """Return epsilon as the unit of scores in base 2."""
+    ln_2: tl.constexpr = 0.6931471805599453
+    tiny: tl.constexpr = 1.1754943508222875e-38  # the smallest normal float32; a relative epsilon may be zero
+    if RELATIVE:
+        pairs = tl.load(layout.counts + 1).to(tl.float32) * experts
+        epsilon = epsilon * (tl.sum(tl.load(scratch.costs + tl.arange(0, PROGRAMS)), 0) / pairs)
+    return tl.maximum(epsilon * ln_2, tiny)
+
+
+@triton.jit
+def squared_distances(points, expert, p, q, rows, columns, batch, width, TILE: tl.constexpr):
     """Return squared distances by differences: products of points would cancel."""
+    # The loads of a few features are under way at once; in a large tile, there are no registers for those of 8.
+    step: tl.constexpr = 8 if TILE < 64 else 4
+    lines = (width + 7) // 8 * 8
+    points += expert * lines * batch
     total = tl.zeros([TILE, TILE], tl.float32)
-    for r in range(0, lines, STEP):
-        for step in tl.static_range(STEP):
-            line = points + (r + step) * batch
+    for r in range(0, lines, step):
+        for s in tl.static_range(step):
+            line = points + (r + s) * batch
             x = tl.load(line + p, mask=rows, other=0.0)
             y = tl.load(line + q, mask=columns, other=0.0)
             apart = x[:, None] - y[None, :]
             total += apart * apart
     return total
+
+
+@triton.jit
+def _spread(scratch, row, width, BLOCK: tl.constexpr):
+    blocks = (width + 127) // 128
+    i = tl.arange(0, BLOCK)
+    return tl.sum(tl.load(scratch.spread + row * blocks + i, mask=i < blocks, other=0.0), 0)
+
+
+@triton.jit
+def _squared_distance(scratch, a, b, width, BLOCK: tl.constexpr):
+    total = tl.zeros([BLOCK], tl.float32)
+    for r0 in range(0, width, BLOCK):
+        r = r0 + tl.arange(0, BLOCK)
+        rough = _apart(scratch.mean, a * width + r, b * width + r, r < width)
+        fine = _apart(scratch.rest, a * width + r, b * width + r, r < width)
+        total += (rough + fine) * (rough + fine)
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def _apart(values, a, b, exists):
+    return tl.load(values + a, mask=exists, other=0.0) - tl.load(values + b, mask=exists, other=0.0)
 
 
 @triton.jit

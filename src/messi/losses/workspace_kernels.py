@@ -1,0 +1,124 @@
+"""The memory in which the kernels of a loss leave their results for each other: one piece, so that each is handed one.
+
+It holds int32 first and float32 behind. What lies where follows from the shapes alone, by arithmetic that kernels do
+with pointers and the host does with numbers: ``layout_of.fn(0, batch)`` are places in words, and pointers otherwise.
+Legend: M experts, B examples, R features, C blocks of 128 features, P programs.
+"""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+
+class Layout(NamedTuple):
+    """A batch in the order of its cells: a cell and a class are ranges of places, and a cell is named by its first."""
+
+    key: Any
+    """[B] B class + domain of each example, as numbers in the same order: that of the cells."""
+    order: Any
+    """[B] which example is at each sorted place."""
+    cell: Any
+    """[B] first place of the cell that each place belongs to."""
+    size: Any
+    """[B] number of examples in that cell."""
+    start: Any
+    """[B] first place of the class."""
+    end: Any
+    """[B] place after the last one of the class."""
+    number: Any
+    """[B] which one of all cells this is."""
+    later: Any
+    """[B] how many cells of the class come after this one."""
+    cells: Any
+    """[B + 1] first place of each cell, and after the last one, B."""
+    classes: Any
+    """[B + 1] first place of each class, and after the last one, B."""
+    counts: Any
+    """[2] number of slots, and of pairs of examples in all slots."""
+    first: Any
+    """[B (B - 1) / 2] first cell of each slot, as far as there are slots."""
+    second: Any
+    """[B (B - 1) / 2] second cell of each slot."""
+    behind: Any
+    """Where the layout ends."""
+
+
+class Scratch(NamedTuple):
+    """What is computed for a batch in this order; that of a cell lies at its first place."""
+
+    gate: Any
+    """[M, B] sigmoid of the routing mass of each cell."""
+    spread: Any
+    """[M, B, C] mean squared distance from the mean of each cell, in blocks of features."""
+    mean: Any
+    """[M, B, R] mean of each cell as rounded."""
+    rest: Any
+    """[M, B, R] what the rounding left: together more accurate than one number can be."""
+    points: Any
+    """[M, R', B] features, less their cell's mean if asked for; zeros from R up to R', a multiple of 8."""
+    costs: Any
+    """[P] what adds up to the costs of all pairs of examples in slots."""
+    parts: Any
+    """What adds up to the values of all slots: [up to 3, P] by transport, a number for every 16 x 16 pairs by MMD."""
+    potentials: Any
+    """[P, 2, B] potentials of the slot that a program solves, if it fits into no tile."""
+    weights: Any
+    """[M, B, B] weights between places, above the diagonal."""
+    defects: Any
+    """[M, B, B] defects (see ``transport_kernels``) of each place in the slots with the next cell, and so on."""
+    behind: Any
+    """Where the memory ends."""
+
+
+@cache
+def words(experts: int, batch: int, width: int) -> int:
+    """Return how many words of 32 bits the memory of a batch has."""
+    end: int = _scratch.fn(layout_of.fn(0, batch).behind, experts, batch, width).behind
+    return end
+
+
+@triton.jit
+def layout_of(memory, batch):
+    row = (batch + 32) // 32 * 32
+    half = row * batch // 2
+    first = memory + 11 * row
+    return Layout(
+        key=memory,
+        order=memory + row,
+        cell=memory + 2 * row,
+        size=memory + 3 * row,
+        start=memory + 4 * row,
+        end=memory + 5 * row,
+        number=memory + 6 * row,
+        later=memory + 7 * row,
+        cells=memory + 8 * row,
+        classes=memory + 9 * row,
+        counts=memory + 10 * row,
+        first=first,
+        second=first + half,
+        behind=first + 2 * half,
+    )
+
+
+@triton.jit
+def scratch_of(layout, experts, batch, width):
+    return _scratch(layout.behind.to(tl.pointer_type(tl.float32)), experts, batch, width)
+
+
+@triton.jit
+def _scratch(gate, experts, batch, width):
+    """All begin at a multiple of 32, and no step is more than 32 bits can count: at most 512 programs, tiles of 16."""
+    rows = (experts * batch + 31) // 32 * 32
+    spread = gate + rows
+    mean = spread + rows * ((width + 127) // 128)
+    rest = mean + rows * width
+    points = rest + rows * width
+    costs = points + rows * ((width + 7) // 8 * 8)
+    parts = costs + 512
+    potentials = parts + 3 * 512 + rows * ((batch + 15) // 16)
+    weights = potentials + 2 * 512 * batch
+    defects = weights + rows * batch
+    behind = defects + rows * batch
+    return Scratch(gate, spread, mean, rest, points, costs, parts, potentials, weights, defects, behind)
