@@ -182,7 +182,8 @@ def test_help_shows_every_setting_with_its_meaning() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("list", "algorithms"), ("messi", "erm", "ssi_weight=0.01")),
+        (("list", "algorithms"), ("messi", "erm", "ssi_weight", "0.01", "10^U(-3, -1)")),
+        (("list", "algorithms", "c*"), ("coral", "cdann", "gamma")),
         (("list", "datasets"), ("folder", "rotated_colored_mnist", "two_subsets")),
         (("list", "backbones", "deit_t*"), ("deit_tiny_patch16_224",)),
         (("info",), ("torch", "python", "gpu")),

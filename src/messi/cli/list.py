@@ -1,6 +1,7 @@
 """``messi list``: what there is to choose from."""
 
 import dataclasses
+import fnmatch
 from typing import Literal
 
 import timm
@@ -8,8 +9,8 @@ import tyro
 
 from messi.algorithms._base import ALGORITHMS
 from messi.cli.output import Row, print_rows
-from messi.core.config import Search, searches
-from messi.core.errors import MessiError
+from messi.core.config import searches
+from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import Registry
 from messi.data.datasets._base import DATASETS
 from messi.engine.protocols import PROTOCOLS
@@ -24,11 +25,11 @@ def main(arguments: list[str]) -> int:
 
 
 def show(kind: tyro.conf.Positional[Kind], pattern: tyro.conf.Positional[str] = "*", /) -> int:
-    """Print the algorithms and data sets with their options and defaults, the backbones, or the protocols.
+    """Print algorithms with their options, defaults and search ranges, data sets, backbones, or protocols.
 
     Args:
         kind: What to list.
-        pattern: For backbones: only those that match, such as 'deit*'.
+        pattern: Only those whose names match, such as 'deit*'.
 
     """
     if kind == "backbones":
@@ -40,7 +41,10 @@ def show(kind: tyro.conf.Positional[Kind], pattern: tyro.conf.Positional[str] = 
         print_rows(_protocols())
     else:
         registry = ALGORITHMS if kind == "algorithms" else DATASETS
-        print_rows([_describe(registry, name) for name in registry.names()])
+        names = fnmatch.filter(registry.names(), pattern)
+        if not names:
+            raise unknown_name(registry.kind, pattern, registry.names())
+        print_rows([row for name in names for row in _describe(registry, name)])
     return 0
 
 
@@ -56,14 +60,14 @@ def _protocols() -> list[Row]:
     return rows
 
 
-def _describe(registry: Registry, name: str) -> Row:
-    cls = registry.load(name)
+def _describe(registry: Registry, name: str) -> list[Row]:
+    """Return a row that says what an entry is, and one for each of its options."""
     config = registry.config(name)
+    what = registry.load(name).__doc__.splitlines()[0]
     ranges = searches(config)
-    options = ", ".join(_show(field, ranges.get(field.name)) for field in dataclasses.fields(config))
-    return {"name": name, "what": cls.__doc__.splitlines()[0], "options": options or "none"}
-
-
-def _show(field: "dataclasses.Field[object]", search: Search | None) -> str:
-    shown = field.name if field.default is dataclasses.MISSING else f"{field.name}={field.default}"
-    return f"{shown} ({search})" if search else shown
+    rows: list[Row] = [{"name": name, "what": what, "default": "", "search range": ""}]
+    for field in dataclasses.fields(config):
+        default = "required" if field.default is dataclasses.MISSING else str(field.default)
+        search = str(ranges.get(field.name, ""))
+        rows.append({"name": "", "what": f"  {field.name}", "default": default, "search range": search})
+    return rows
