@@ -17,7 +17,7 @@ from messi.core.seeding import derive_seed
 from messi.data.datasets.folder import Folder
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import prepare, run
-from messi.engine.stepper import AdamStepper, Sharpness, total
+from messi.engine.stepper import AdamStepper, Flatness, total
 from messi.evaluation.model import load
 from messi.evaluation.predict import predict
 
@@ -50,10 +50,10 @@ def test_predicting_leaves_no_trace(name: str) -> None:
 
 
 @EACH
-@pytest.mark.parametrize("sharpness", ["sam", "sagm"])
-def test_it_goes_with_a_step_that_looks_twice(name: str, sharpness: Sharpness) -> None:
+@pytest.mark.parametrize("flatness", ["sam", "sagm"])
+def test_it_goes_with_a_step_that_looks_twice(name: str, flatness: Flatness) -> None:
     algorithm = make(name)
-    fit(algorithm, 2, stepper=AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0, sharpness=sharpness))
+    fit(algorithm, 2, stepper=AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0, flatness=flatness))
     assert all(value.isfinite().all() for value in algorithm.state_dict().values())
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from moe_toys import fit, make, separable
 
-from messi.engine.stepper import AdamStepper, Sharpness
+from messi.engine.stepper import AdamStepper, Flatness
 from messi.losses.expert_directions import direction_diversity, direction_simplicity
 from messi.models.moe_dynamic import DynamicMoeLayer
 
@@ -67,14 +67,12 @@ def test_every_step_is_one_of_adam_and_then_the_coming_and_going_of_experts() ->
 
 
 @pytest.mark.parametrize("sharpness", ["sam", "sagm"])
-def test_a_second_look_does_not_decide_which_experts_stay(sharpness: Sharpness) -> None:
+def test_a_second_look_does_not_decide_which_experts_stay(sharpness: Flatness) -> None:
     """What was noted of the first look is put back after the second."""
     algorithm = make("dynmoe")
     twin = copy.deepcopy(algorithm)
     batch = separable(0)
-    algorithm.update(
-        batch, AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0, sharpness=sharpness, radius=50.0)
-    )
+    algorithm.update(batch, AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0, flatness=sharpness, radius=50.0))
     twin.loss(batch)
     for one, other in zip(layers(algorithm), layers(twin), strict=True):
         assert torch.equal(one.used, other.used)

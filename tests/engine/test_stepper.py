@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from messi.algorithms._base import Algorithm, Group, LossAlgorithm, Stepper
 from messi.core.batch import Batch, LossTerms, Prediction
-from messi.engine.stepper import AdamStepper, Sharpness
+from messi.engine.stepper import AdamStepper, Flatness
 
 RADIUS, ALPHA, RATE = 0.05, 1e-3, 1e-2
 
@@ -47,23 +47,23 @@ def gradients(model: Network, batch: Batch) -> list[Tensor]:
     return list(torch.autograd.grad(model.loss(batch)["cls"], list(model.parameters())))
 
 
-def transcribed(model: Network, batch: Batch, sharpness: Sharpness) -> list[Tensor]:
+def transcribed(model: Network, batch: Batch, flatness: Flatness) -> list[Tensor]:
     """Return the gradient that Adam is given: g2 for SAM, (g1 + g2) / 2 for SAGM."""
     first = gradients(model, batch)
     norm = torch.cat([g.flatten() for g in first]).norm()
     moved = copy.deepcopy(model)
     with torch.no_grad():
         for parameter, g in zip(moved.parameters(), first, strict=True):
-            parameter.add_((RADIUS / norm - (ALPHA if sharpness == "sagm" else 0)) * g)
+            parameter.add_((RADIUS / norm - (ALPHA if flatness == "sagm" else 0)) * g)
     second = gradients(moved, batch)
-    return second if sharpness == "sam" else [(a + b) / 2 for a, b in zip(first, second, strict=True)]
+    return second if flatness == "sam" else [(a + b) / 2 for a, b in zip(first, second, strict=True)]
 
 
-@pytest.mark.parametrize("sharpness", ["sam", "sagm"])
-def test_every_step_is_that_of_the_formula(sharpness: Sharpness) -> None:
+@pytest.mark.parametrize("flatness", ["sam", "sagm"])
+def test_every_step_is_that_of_the_formula(flatness: Flatness) -> None:
     model, twin = network(), network()
     stepper = AdamStepper(
-        model, learning_rate=RATE, weight_decay=0, sharpness=sharpness, radius=RADIUS, alpha=ALPHA
+        model, learning_rate=RATE, weight_decay=0, flatness=flatness, radius=RADIUS, alpha=ALPHA
     )  # fmt: skip
     adam = torch.optim.Adam(twin.parameters(), lr=RATE)
     for batch in batches(5):
@@ -71,18 +71,18 @@ def test_every_step_is_that_of_the_formula(sharpness: Sharpness) -> None:
         with torch.no_grad():
             expected = copy.deepcopy(twin).loss(batch)["cls"]
         torch.testing.assert_close(terms["cls"], expected)
-        for parameter, gradient in zip(twin.parameters(), transcribed(twin, batch, sharpness), strict=True):
+        for parameter, gradient in zip(twin.parameters(), transcribed(twin, batch, flatness), strict=True):
             parameter.grad = gradient
         adam.step()
         for one, other in zip(model.parameters(), twin.parameters(), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize(("sharpness", "calls"), [("none", 1), ("sam", 2), ("sagm", 2)])
-def test_batch_statistics_see_a_batch_once(sharpness: Sharpness, calls: int) -> None:
+@pytest.mark.parametrize(("flatness", "calls"), [("none", 1), ("sam", 2), ("sagm", 2)])
+def test_batch_statistics_see_a_batch_once(flatness: Flatness, calls: int) -> None:
     model, plain = network(), network()
     (batch,) = batches(1)
-    model.update(batch, AdamStepper(model, learning_rate=RATE, weight_decay=0, sharpness=sharpness))
+    model.update(batch, AdamStepper(model, learning_rate=RATE, weight_decay=0, flatness=flatness))
     plain.loss(batch)
     assert model.calls == calls
     for one, other in zip(model.buffers(), plain.buffers(), strict=True):

@@ -32,7 +32,8 @@ def main(arguments: list[str]) -> int:
     for one in configs:
         name = "+".join(one.target) or "all"
         place = out / name.replace("/", "-") if out and len(configs) > 1 else out
-        title = one.algorithm.name if len(configs) == 1 else f"{one.algorithm.name} -> {name}"
+        method = Path(one.algorithm.name).stem
+        title = method if len(configs) == 1 else f"{method} -> {name}"
         results.append(run(one, out=place, device=device, capture=capture, observers=[progress(title)], load=load))
     _show(config, results, out)
     return 0
@@ -51,7 +52,8 @@ def _show(config: RunConfig, results: list[RunResult], out: Path | None) -> None
         console.print(f"model   {RunDir(path).model}", markup=False)
     page = RunDir(paths[0]).report
     if len(paths) > 1:
-        page = (out or Path("runs")) / f"{config.data.name}_{config.algorithm.name}_seed{config.seed}.html"
+        method = Path(config.algorithm.name).stem
+        page = (out or Path("runs")) / f"{config.data.name}_{method}_seed{config.seed}.html"
         write_report(paths, page)
     console.print(f"report  {page}", markup=False)
 
@@ -82,7 +84,7 @@ def parse(arguments: list[str]) -> tuple[RunConfig, Path | None, str | None, boo
         Args:
             data: A folder domain/class/image, a table (.csv, .tsv, .parquet), arrays (.npz), a WILDS folder, or a
                 data set by name ('messi data list').
-            algorithm: The method ('messi list algorithms').
+            algorithm: The method ('messi list algorithms'), or a file of your own with one, such as mine.py.
             out: The run folder, or the folder of several runs; by default named by the config, under runs/.
             device: Such as cpu or cuda:0; by default a GPU if there is one.
             capture: On a GPU, record the training step once and replay it: the same result, sooner.

@@ -1,11 +1,15 @@
 """The folder is the registry: a public file in a package is an entry, and its name is the file's name."""
 
 import importlib
+import importlib.util
 import pkgutil
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from messi.core.errors import unknown_name
+from messi.core.errors import MessiError, unknown_name
 
 
 @dataclass(frozen=True)
@@ -22,13 +26,40 @@ class Registry:
         return sorted(m.name for m in pkgutil.iter_modules(path) if not m.name.startswith("_"))
 
     def load(self, name: str) -> Any:
-        """Return the class that the file is about: the file's name in CamelCase."""
-        if name not in self.names():
+        """Return the class that the file is about: the file's name in CamelCase.
+
+        A name that ends in ``.py`` is the path of a user's own file.
+        """
+        if name.endswith(".py"):
+            module = _from_file(self.kind, Path(name).resolve())
+        elif name in self.names():
+            module = importlib.import_module(f"{self.package}.{name}")
+        else:
             raise unknown_name(self.kind, name, self.names())
-        module = importlib.import_module(f"{self.package}.{name}")
-        return getattr(module, name.title().replace("_", ""))
+        wanted = Path(name).stem.title().replace("_", "")
+        if not hasattr(module, wanted):
+            raise MessiError(f"The {self.kind} file {name} must define a class {wanted}, named like the file.")
+        return getattr(module, wanted)
 
     def config(self, name: str) -> Any:
         """Return the config class of an entry: the ``Config`` in its class, or the class when it is one itself."""
         cls = self.load(name)
         return getattr(cls, "Config", cls)
+
+
+def _from_file(kind: str, path: Path) -> ModuleType:
+    """Import a file once; its module is named by its path, so that a config made from it says where to find it."""
+    if str(path) in sys.modules:
+        return sys.modules[str(path)]
+    if not path.is_file():
+        raise MessiError(f"There is no {kind} file {path}.")
+    spec = importlib.util.spec_from_file_location(str(path), path)
+    assert spec is not None and spec.loader is not None  # noqa: S101, PT018 (told to the type checker; it ends in .py)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[str(path)] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[str(path)]
+        raise MessiError(f"The {kind} file {path} cannot be run ({type(error).__name__}: {error}).") from error
+    return module

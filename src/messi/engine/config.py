@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 from messi.algorithms._base import AlgorithmConfig
@@ -12,7 +13,7 @@ from messi.data.datasets._base import Augmentation, DataConfig
 from messi.data.sampling import Sampling
 from messi.data.splits import SplitKind, TargetPart
 from messi.engine.protocols import ProtocolName, protocol_settings
-from messi.engine.stepper import Sharpness
+from messi.engine.stepper import Flatness
 from messi.evaluation.selection import SelectionRule
 from messi.models.encoder import SMALL, EncoderConfig
 
@@ -35,9 +36,9 @@ class TrainingConfig(Config):
     """Adam's learning rate, constant."""
     weight_decay: Annotated[float, Bounds(minimum=0)] | None = None
     """Adam's weight decay."""
-    sharpness: Sharpness = "none"
+    flatness: Flatness = "none"
     """Look for flat minima with any method: by SAM, or by SAGM's matching of gradients."""
-    sharpness_radius: Annotated[float, Bounds(above=0)] = 0.05
+    flatness_radius: Annotated[float, Bounds(above=0)] = 0.05
     """How far SAM and SAGM look: rho."""
     sagm_alpha: Annotated[float, Bounds(minimum=0)] | None = None
     """How much of the gradient SAGM takes off its look ahead."""
@@ -123,7 +124,8 @@ class RunConfig(Config):
         """Return a name that a person can read and that no other config has."""
         target = "+".join(self.target) or ("official" if self.training.split == "official" else "all")
         target = target if len(target) <= 60 else f"{len(self.target)}-targets"  # a file name has 255 characters
-        return f"{self.data.name}_{self.algorithm.name}_{target}_seed{self.seed}_{self.fingerprint()}".replace("/", "-")
+        method = Path(self.algorithm.name).stem
+        return f"{self.data.name}_{method}_{target}_seed{self.seed}_{self.fingerprint()}".replace("/", "-")
 
     def _protocol(self, backbone: str) -> dict[str, Any]:
         settings = protocol_settings(self.protocol, self.data.name, small=backbone in SMALL)

@@ -10,7 +10,7 @@ from messi.algorithms._base import Algorithm
 from messi.core.batch import LossTerms
 from messi.evaluation.predict import autocast
 
-Sharpness = Literal["none", "sam", "sagm"]
+Flatness = Literal["none", "sam", "sagm"]
 
 
 class AdamStepper:
@@ -26,14 +26,14 @@ class AdamStepper:
         *,
         learning_rate: float,
         weight_decay: float,
-        sharpness: Sharpness = "none",
+        flatness: Flatness = "none",
         radius: float = 0.05,
         alpha: float = 1e-3,
     ) -> None:
         self.device = next(algorithm.parameters()).device
         self._buffers = list(algorithm.buffers())
-        self._sharpness, self._radius = sharpness, radius
-        self._alpha = alpha if sharpness == "sagm" else 0.0
+        self._flatness, self._radius = flatness, radius
+        self._alpha = alpha if flatness == "sagm" else 0.0
         on_gpu = self.device.type == "cuda"
         self.optimizers = {
             name: torch.optim.Adam(
@@ -52,7 +52,7 @@ class AdamStepper:
         optimizer = self.optimizers[group]
         optimizer.zero_grad(set_to_none=True)
         terms = self._differentiate(loss)
-        if self._sharpness != "none":
+        if self._flatness != "none":
             self._look_uphill(loss, optimizer)
         optimizer.step()
         return terms
@@ -81,7 +81,7 @@ class AdamStepper:
         self._differentiate(loss)
         with torch.no_grad():
             torch._foreach_copy_([*weights, *self._buffers], kept)
-            if self._sharpness == "sagm":
+            if self._flatness == "sagm":
                 for weight, gradient in zip(weights, here, strict=True):
                     weight.grad = gradient if weight.grad is None else (weight.grad + gradient) / 2
 

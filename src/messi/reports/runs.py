@@ -59,7 +59,7 @@ def read_run(path: Path) -> FinishedRun:
             path=path,
             config=config,
             data=config["data"]["name"],
-            algorithm=config["algorithm"]["name"],
+            algorithm=Path(config["algorithm"]["name"]).stem,
             steps=config["training"]["steps"],
             seed=config["seed"],
             version=description["version"],

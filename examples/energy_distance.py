@@ -1,0 +1,54 @@
+"""A method of your own: ERM, and the energy distance between every two domains' features.
+
+    messi train --data photos --algorithm examples/energy_distance.py --weight 0.3
+
+The file holds a class of the same name with a nested ``Config``; its options are those of the command line. What it
+returns are weighted loss terms, whose sum the engine descends. Everything in a step has a fixed shape, so that a GPU
+can record it once and replay it.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from messi.algorithms.erm import Erm
+from messi.core.batch import Batch, LossTerms
+from messi.core.config import Bounds, LogUniform
+from messi.discrepancy.domains import membership
+from messi.losses.classification import domain_mean_cross_entropy
+
+
+class EnergyDistance(Erm):
+    """ERM and the energy distance between the domains' features."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Erm.Config):
+        """One option."""
+
+        weight: Annotated[float, Bounds(minimum=0), LogUniform(-2, 1)] = 0.1
+        """Weight of the distance."""
+
+    config: Config
+
+    def loss(self, batch: Batch) -> LossTerms:
+        """Return the classification term and the weighted distance."""
+        features = self.encoder(batch.inputs)
+        distance = energy_distance(features, batch.domains, self.task.num_domains)
+        return {
+            "cls": domain_mean_cross_entropy(self.classifier(features), batch.labels, batch.domains),
+            "energy": self.config.weight * distance,
+        }
+
+
+def energy_distance(features: Tensor, domains: Tensor, num_domains: int) -> Tensor:
+    """Return the mean over pairs of domains of 2 E|x - y| - E|x - x'| - E|y - y'|: features [B, R], domains [B]."""
+    members = membership(domains, num_domains).float()
+    averaging = members / members.sum(1, keepdim=True).clamp_min(1)
+    means = averaging @ torch.cdist(features.float(), features.float()) @ averaging.T
+    within = means.diagonal()
+    distances = 2 * means - within[:, None] - within[None, :]
+    present = members.any(1)
+    pairs = (present[:, None] & present[None, :]).triu(1)
+    return (distances * pairs).sum() / pairs.sum().clamp_min(1)
