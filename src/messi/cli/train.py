@@ -12,6 +12,7 @@ from messi.algorithms._base import ALGORITHMS
 from messi.cli.progress import data_progress, progress
 from messi.cli.results import print_held_out, print_results
 from messi.cli.sources import find_data
+from messi.core.registry import short_name
 from messi.core.rundir import RunDir
 from messi.data.datasets._base import PictureData
 from messi.engine.config import RunConfig
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
     for one in configs:
         name = "+".join(one.target) or "all"
         place = out / name.replace("/", "-") if out and len(configs) > 1 else out
-        method = Path(one.algorithm.name).stem
+        method = short_name(one.algorithm.name)
         title = method if len(configs) == 1 else f"{method} -> {name}"
         results.append(run(one, out=place, device=device, capture=capture, observers=[progress(title)], load=load))
     _show(config, results, out)
@@ -52,7 +53,7 @@ def _show(config: RunConfig, results: list[RunResult], out: Path | None) -> None
         console.print(f"model   {RunDir(path).model}", markup=False)
     page = RunDir(paths[0]).report
     if len(paths) > 1:
-        method = Path(config.algorithm.name).stem
+        method = short_name(config.algorithm.name)
         page = (out or Path("runs")) / f"{config.data.name}_{method}_seed{config.seed}.html"
         write_report(paths, page)
     console.print(f"report  {page}", markup=False)

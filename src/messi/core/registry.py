@@ -36,7 +36,7 @@ class Registry:
             module = importlib.import_module(f"{self.package}.{name}")
         else:
             raise unknown_name(self.kind, name, self.names())
-        wanted = Path(name).stem.title().replace("_", "")
+        wanted = short_name(name).title().replace("_", "")
         if not hasattr(module, wanted):
             raise MessiError(f"The {self.kind} file {name} must define a class {wanted}, named like the file.")
         return getattr(module, wanted)
@@ -45,6 +45,11 @@ class Registry:
         """Return the config class of an entry: the ``Config`` in its class, or the class when it is one itself."""
         cls = self.load(name)
         return getattr(cls, "Config", cls)
+
+
+def short_name(name: str) -> str:
+    """Return the name of an entry to show: for a user's own file that without its folder."""
+    return Path(name).stem if name.endswith(".py") else name
 
 
 def _from_file(kind: str, path: Path) -> ModuleType:

@@ -2,13 +2,13 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 from messi.algorithms._base import AlgorithmConfig
 from messi.algorithms.messi import Messi
 from messi.core.config import Bounds, Config
 from messi.core.errors import MessiError
+from messi.core.registry import short_name
 from messi.data.datasets._base import Augmentation, DataConfig
 from messi.data.sampling import Sampling
 from messi.data.splits import SplitKind, TargetPart
@@ -124,7 +124,7 @@ class RunConfig(Config):
         """Return a name that a person can read and that no other config has."""
         target = "+".join(self.target) or ("official" if self.training.split == "official" else "all")
         target = target if len(target) <= 60 else f"{len(self.target)}-targets"  # a file name has 255 characters
-        method = Path(self.algorithm.name).stem
+        method = short_name(self.algorithm.name)
         return f"{self.data.name}_{method}_{target}_seed{self.seed}_{self.fingerprint()}".replace("/", "-")
 
     def _protocol(self, backbone: str) -> dict[str, Any]:

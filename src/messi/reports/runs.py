@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, ExampleRecord, Record, Role, RoutingRecord, TrainRecord
+from messi.core.registry import short_name
 from messi.core.rundir import RunDir
 
 RecordType = TypeVar("RecordType", TrainRecord, EvaluationRecord, RoutingRecord, ExampleRecord)
@@ -59,7 +60,7 @@ def read_run(path: Path) -> FinishedRun:
             path=path,
             config=config,
             data=config["data"]["name"],
-            algorithm=Path(config["algorithm"]["name"]).stem,
+            algorithm=short_name(config["algorithm"]["name"]),
             steps=config["training"]["steps"],
             seed=config["seed"],
             version=description["version"],
