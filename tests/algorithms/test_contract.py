@@ -1,17 +1,21 @@
 """What holds for every method; a new file in ``algorithms/`` is found by itself."""
 
 import copy
+import dataclasses
 from pathlib import Path
 
 import pytest
 import torch
+from blind import Blind, Differentiate
 from torch.nn import functional
 
 from messi.algorithms._base import ALGORITHMS, Algorithm, build
+from messi.core import domain_rows
 from messi.core.batch import Batch, Task
 from messi.core.rundir import RunDir
-from messi.core.seeding import derive_seed
+from messi.core.seeding import derive_seed, deterministic
 from messi.data.datasets.two_subsets import TwoSubsets
+from messi.engine.capture import Updater
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import prepare, run
 from messi.engine.stepper import AdamStepper, total
@@ -21,6 +25,7 @@ from messi.models.encoder import EncoderConfig
 _VIT = ("test_vit", (3, 48, 48))
 IMAGES = {"mixstyle": ("tiny_cnn", (1, 5, 5)), "gmoe": _VIT, "omoe": _VIT, "dynmoe": _VIT}
 """Methods that need images: the smallest backbone that suits them, and the shape; all others are tried on features."""
+LOOKS_ON_A_CPU = {"messi": "its slots are found in torch there, and by kernels on a GPU"}
 NAMES = pytest.mark.parametrize("name", ALGORITHMS.names())
 ON_FEATURES = pytest.mark.parametrize("name", [name for name in ALGORITHMS.names() if name not in IMAGES])
 ORDER_MATTERS = {
@@ -142,6 +147,36 @@ def test_it_works_with_any_number_of_domains(name: str, num_domains: int) -> Non
     algorithm = make(name, num_domains=num_domains)
     fit(name, algorithm, steps=3, num_domains=num_domains)
     assert all(value.isfinite().all() for value in algorithm.state_dict().values())
+
+
+@pytest.mark.parametrize("step", [1, 2, 2000])
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS.names() if name not in LOOKS_ON_A_CPU])
+def test_a_step_that_may_be_recorded_looks_at_no_value(name: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What DomainRows looks at once, in the first batch, is known by then."""
+    monkeypatch.setattr(domain_rows, "_number", lambda _: 3)
+    algorithm = make(name)
+    with Blind():
+        algorithm.update(dataclasses.replace(separable(name, 1), step=step), Differentiate())
+    assert algorithm.phase(step) is not None
+
+
+@NAMES
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_captured_steps_leave_the_bits_of_eager_ones(name: str) -> None:
+    states = []
+    for capture in (False, True):
+        algorithm, device = make(name).cuda(), torch.device("cuda")
+        update = Updater(
+            algorithm, AdamStepper(algorithm, learning_rate=1e-3, weight_decay=1e-4), device, capture=capture
+        )
+        with deterministic():
+            for step in range(1, 13):
+                torch.manual_seed(step)
+                batch = separable(name, step)
+                update(Batch(batch.inputs.cuda(), batch.labels.cuda(), batch.domains.cuda(), step=step))
+        assert update.captured is capture
+        states.append(algorithm.state_dict())
+    assert all(torch.equal(states[1][key], value) for key, value in states[0].items())
 
 
 @ON_FEATURES

@@ -1,0 +1,50 @@
+"""A watch over what a CUDA graph cannot record: waiting for the device, and shapes that depend on data."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from messi.core.batch import LossTerms
+from messi.engine.stepper import total
+
+LOOKING = {
+    "_local_scalar_dense",
+    "is_nonzero",
+    "equal",
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "bincount",
+}
+
+
+class Blind(TorchDispatchMode):
+    """Raises where the value of a tensor is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own has no types
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        by_mask = name.startswith("index") and any(
+            isinstance(index, Tensor) and index.dtype == torch.bool
+            for index in (args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) else ())
+        )
+        if name in LOOKING or by_mask:
+            raise AssertionError(f"{name} looks at a value")
+        return func(*args, **(kwargs or {}))
+
+
+class Differentiate:
+    """A stepper that does not step: on a CPU, Adam itself reads how many steps it has taken."""
+
+    def descend(self, loss: Callable[[], LossTerms], group: str = "main") -> LossTerms:  # noqa: ARG002
+        terms = loss()
+        total(terms).backward()
+        return {name: term.detach() for name, term in terms.items()}
