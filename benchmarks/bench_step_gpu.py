@@ -9,7 +9,7 @@ network as timm's own under autocast. Methods take turns in short stretches; a r
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from messi.algorithms.messi import Messi
 from messi.core.batch import Batch, Task
 from messi.core.seeding import deterministic
 from messi.engine.capture import Updater
-from messi.engine.stepper import AdamStepper
+from messi.engine.stepper import AdamStepper, Flatness
 from messi.models.encoder import Encoder, EncoderConfig
 
 DEVICE = torch.device("cuda")
@@ -50,6 +50,7 @@ class Contestant:
     updater: Updater
     batch: Batch
     parameters: list[Tensor]
+    step: int = 10_000  # past all annealing
 
     @classmethod
     def make(
@@ -62,6 +63,7 @@ class Contestant:
         domains: int = 3,
         timms_own: bool = False,
         compiled: bool = False,
+        flatness: Flatness = "none",
     ) -> "Contestant":
         """Build a method and its batch; its encoder may be timm's own, with every block compiled."""
         torch.manual_seed(0)
@@ -72,7 +74,7 @@ class Contestant:
         if compiled:
             for block in algorithm.encoder.network.blocks:  # type: ignore[union-attr]
                 block.compile()
-        stepper = AdamStepper(algorithm, learning_rate=3e-5, weight_decay=0.0)
+        stepper = AdamStepper(algorithm, learning_rate=3e-5, weight_decay=0.0, flatness=flatness)
         updater = Updater(algorithm, stepper, DEVICE, capture=capture)
         return cls(updater, make_batch(size, domains), list(algorithm.parameters()))
 
@@ -81,7 +83,9 @@ class Contestant:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         for _ in range(steps):
-            self.updater(self.batch)
+            self.step += 1
+            torch.manual_seed(self.step)  # as in training
+            self.updater(replace(self.batch, step=self.step))
         end.record()
         torch.cuda.synchronize()
         return float(start.elapsed_time(end)) / steps

@@ -34,8 +34,8 @@ def place(images: Images, device: torch.device, *, gpu_room: int | None = None, 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on a device; the host does not wait for a GPU to be ready for it."""
-    if device.type != "cuda":
-        return tensor
+    if device.type != "cuda" or tensor.is_cuda:
+        return tensor.to(device)
     with torch.cuda.device(device):  # a thread has its own current device, and memory is pinned through that
         return tensor.pin_memory().to(device, non_blocking=True)
 

@@ -16,7 +16,7 @@ from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data.images import Images
 from messi.data.pictures import read_picture, to_tensor
-from messi.data.placement import brought
+from messi.data.placement import sent
 from messi.data.preprocess import prepare
 from messi.evaluation.predict import batch_size as default_batch_size
 from messi.evaluation.predict import predict
@@ -54,7 +54,7 @@ class Model:
         device = next(self.algorithm.parameters()).device
         size = batch_size or default_batch_size(device)
         batches = (images[start : start + size] for start in range(0, len(images), size))
-        output = predict(self.algorithm, (self._ready([self._raw(i) for i in batch], device) for batch in batches))
+        output = predict(self.algorithm, (self._ready(batch, device) for batch in batches))
         probabilities = output.logits.cpu().softmax(-1)
         return Answers(
             labels=[self.classes[index] for index in probabilities.argmax(-1).tolist()],
@@ -66,12 +66,13 @@ class Model:
         """Read an image file as this model wants it."""
         return read_picture(Path(path), channels=self._channels)
 
-    def _ready(self, raw: Sequence[Tensor], device: torch.device) -> Tensor:
-        """Return raw inputs as the encoder takes them."""
+    def _ready(self, inputs: Sequence[Input] | Tensor, device: torch.device) -> Tensor:
+        """Return inputs as the encoder takes them; all but the reading of files is done on the device."""
+        raw = [self._raw(image) for image in inputs]
         if len(self.spec.shape) == 1:
-            return torch.stack(list(raw)).to(device)
-        (images,) = brought([Images.pack(raw)], device)
-        return prepare(images, self.spec)
+            return torch.stack(raw).to(device)
+        there = sent(inputs, device) if isinstance(inputs, Tensor) else [sent(image, device) for image in raw]
+        return prepare(Images.pack(there).to(device), self.spec)
 
     @property
     def _channels(self) -> int:

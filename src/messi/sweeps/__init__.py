@@ -1,0 +1,1 @@
+"""Plans of many runs, and what starts them."""
