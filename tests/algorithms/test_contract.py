@@ -22,7 +22,7 @@ from messi.engine.stepper import AdamStepper, total
 from messi.evaluation.model import load
 from messi.models.encoder import EncoderConfig
 
-# A CPU is quicker with less than its own size; what resamples its positions then has no deterministic gradient on a GPU.
+# A CPU is quicker with less than its own size; resampled positions then have no deterministic gradient on a GPU.
 _VIT = ("test_vit", (3, 160, 160) if torch.cuda.is_available() else (3, 48, 48))
 IMAGES = {"mixstyle": ("tiny_cnn", (1, 5, 5)), "gmoe": _VIT, "omoe": _VIT, "dynmoe": _VIT}
 """Methods that need images: the smallest backbone that suits them, and the shape; all others are tried on features."""
