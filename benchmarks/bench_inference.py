@@ -22,13 +22,14 @@ import torch
 from torch import Tensor
 
 from keep import gpu, parse, show
+from messi.algorithms._inference import batch_size
 from messi.algorithms.messi import Messi
 from messi.core.batch import Task
 from messi.data.images import Images
 from messi.data.placement import brought, place
 from messi.data.preprocess import prepare
 from messi.evaluation.model import Model
-from messi.evaluation.predict import batch_size, predict
+from messi.evaluation.predict import predict
 from messi.models.encoder import EncoderConfig
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -75,6 +75,7 @@ def test_a_changed_file_is_another_config(tmp_path: Path) -> None:
     [
         (None, "There is no algorithm file"),
         ("x = 1\n", "must define a class MyMethod, named like the file"),
+        ("from messi.algorithms.erm import Erm\nclass MyMethod(Erm): pass\n", "must define a Config of its own"),
         ("import nothing_like_it\n", "cannot be run .ModuleNotFoundError"),
     ],
 )
@@ -83,4 +84,4 @@ def test_a_file_that_does_not_work_is_told_in_a_sentence(tmp_path: Path, content
     if content is not None:
         path.write_text(content)
     with pytest.raises(MessiError, match=message):
-        ALGORITHMS.load(str(path))
+        ALGORITHMS.config(str(path))

@@ -44,7 +44,13 @@ class Registry:
     def config(self, name: str) -> Any:
         """Return the config class of an entry: the ``Config`` in its class, or the class when it is one itself."""
         cls = self.load(name)
-        return getattr(cls, "Config", cls)
+        config = getattr(cls, "Config", cls)
+        if config.__module__ != cls.__module__:  # it would be taken for a config of that other file
+            raise MessiError(
+                f"The {self.kind} file {name} must define a Config of its own in {cls.__name__}, "
+                f"such as 'class Config({config.__qualname__})'."
+            )
+        return config
 
 
 def short_name(name: str) -> str:

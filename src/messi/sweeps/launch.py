@@ -1,0 +1,156 @@
+"""Do the runs of a plan, several at a time, each in a process that outlives it: torch is loaded once for many."""
+
+import contextlib
+import ctypes
+import functools
+import json
+import multiprocessing
+import os
+import signal
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch
+
+from messi.core.errors import MessiError
+from messi.data.datasets._base import DataConfig
+from messi.data.examples import Examples
+from messi.engine.config import RunConfig
+from messi.engine.run import run
+from messi.sweeps.mps import shared_gpu
+from messi.sweeps.plan import Outcome, Plan, Planned
+
+_SET_PARENT_DEATH_SIGNAL = 1
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+@dataclass
+class Worker:
+    """A process that does one run after the other."""
+
+    process: BaseProcess
+    tasks: Connection
+    run: Planned | None = None
+
+    @classmethod
+    def start(cls, device: str, threads: int) -> "Worker":
+        """Start a process for a device."""
+        ours, theirs = _SPAWN.Pipe()
+        process = _SPAWN.Process(target=_work, args=(theirs, device, threads))
+        process.start()
+        theirs.close()
+        return cls(process, ours)
+
+    def begin(self, planned: Planned, folder: Path) -> None:
+        """Give it a run to do."""
+        self.run = planned
+        self.tasks.send((json.dumps(planned.config.to_dict()), str(folder)))
+
+    def answer(self) -> str | None:
+        """Return None when its run is done, else why it failed."""
+        try:
+            reason: str | None = self.tasks.recv()
+        except (EOFError, ConnectionResetError):
+            self.process.join()
+            code = self.process.exitcode or 0
+            how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+            return f"Its process was ended {how}; the machine may have run out of memory."
+        return reason
+
+    def end(self) -> None:
+        """Let the process finish what it does and leave."""
+        self.tasks.close()
+        self.process.join()
+
+
+def launch(
+    plan: Plan, *, jobs: int, devices: Sequence[str], told: Callable[[Outcome], None] = lambda _outcome: None
+) -> list[Outcome]:
+    """Do what is not done of a plan and return how all of it stands; a run that fails does not stop the others.
+
+    Args:
+        plan: the runs.
+        jobs: how many at a time.
+        devices: what they run on, in turn.
+        told: is called with every run that ends.
+
+    """
+    waiting = deque(run for run in plan.runs if plan.outcome(run).state != "done")
+    jobs = min(jobs, len(waiting))
+    threads = max(1, (os.cpu_count() or 1) // max(jobs, 1))
+    sharing = jobs > len(devices) and any(device.startswith("cuda") for device in devices)
+    with shared_gpu() if sharing else contextlib.nullcontext():
+        workers = [Worker.start(devices[number % len(devices)], threads) for number in range(jobs)]
+        try:
+            while waiting or any(worker.run for worker in workers):
+                _hand_out(plan, workers, waiting)
+                _collect(plan, workers, told, devices, threads)
+        finally:
+            for worker in workers:
+                worker.end()
+    return plan.outcomes()
+
+
+def _hand_out(plan: Plan, workers: list[Worker], waiting: deque[Planned]) -> None:
+    for worker in workers:
+        if worker.run is None and waiting:
+            planned = waiting.popleft()
+            plan.forget_failure(planned)
+            worker.begin(planned, plan.path(planned))
+
+
+def _collect(
+    plan: Plan, workers: list[Worker], told: Callable[[Outcome], None], devices: Sequence[str], threads: int
+) -> None:
+    """Wait until a run ends, and note how; a process that died is replaced."""
+    busy = {worker.tasks: number for number, worker in enumerate(workers) if worker.run}
+    for connection in wait(list(busy)):
+        number = busy[connection]  # type: ignore[index]  # they are the connections that were given
+        worker = workers[number]
+        assert worker.run is not None  # noqa: S101 (told to the type checker)
+        if (reason := worker.answer()) is not None:
+            plan.note_failure(worker.run, reason)
+        told(plan.outcome(worker.run))
+        worker.run = None
+        if not worker.process.is_alive():
+            workers[number] = Worker.start(devices[number % len(devices)], threads)
+
+
+def _work(tasks: Connection, device: str, threads: int) -> None:
+    """Do runs until there are no more, in a process of its own."""
+    torch.set_num_threads(threads)
+    _end_with_parent()
+    try:
+        while True:
+            config, folder = tasks.recv()
+            tasks.send(_do(RunConfig.from_dict(json.loads(config)), folder, device))
+    except (EOFError, KeyboardInterrupt):
+        return  # no more to do, or the user has had enough: what was under way has saved its state
+
+
+def _end_with_parent() -> None:
+    """Ask Linux for a SIGTERM when the plan's own process dies: a run saves its state at that, and stops."""
+    with contextlib.suppress(OSError, AttributeError):  # elsewhere the run at hand is finished first
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+
+
+def _do(config: RunConfig, folder: str, device: str) -> str | None:
+    try:
+        run(config, out=folder, device=device, load=lambda: _examples(json.dumps(config.data.to_dict())))
+    except MessiError as error:
+        return str(error)
+    except Exception:  # noqa: BLE001 (whatever it is, the other runs go on)
+        return traceback.format_exc()
+    return None
+
+
+@functools.lru_cache(maxsize=4)
+def _examples(data: str) -> Examples:
+    """Return loaded data; neighbours in a plan mostly share it."""
+    config: DataConfig = DataConfig.from_dict(json.loads(data))
+    return config.load()

@@ -1,0 +1,111 @@
+"""A plan of runs: some fail, some processes die, and the plan itself is killed."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from messi.algorithms._base import ALGORITHMS
+from messi.algorithms.erm import Erm
+from messi.core.errors import MessiError
+from messi.core.tensorfile import read_tensors
+from messi.data.datasets.two_subsets import TwoSubsets
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.run import run
+from messi.sweeps.launch import launch
+from messi.sweeps.plan import Outcome, Plan, Planned
+
+DIES = """
+import os
+import signal
+from dataclasses import dataclass
+from messi.algorithms.erm import Erm
+
+class Dies(Erm):
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Erm.Config):
+        pass
+
+    def loss(self, batch):
+        if batch.step == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().loss(batch)
+"""
+
+
+def config(seed: int = 0, *, target: str = "a1", steps: int = 12) -> RunConfig:
+    training = TrainingConfig(steps=steps, evaluate_every=4)
+    return RunConfig(
+        data=TwoSubsets(per_domain=40), target=(target,), algorithm=Erm.Config(), training=training, seed=seed
+    )
+
+
+def planned(seed: int, **changes: object) -> Planned:
+    return Planned({"method": "ERM", "seed": seed}, replace(config(seed), **changes))  # type: ignore[arg-type]
+
+
+def test_what_fails_or_dies_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text(DIES)
+    dies = ALGORITHMS.config(str(tmp_path / "dies.py"))()
+    runs = [planned(0), planned(1, target=("nowhere",)), planned(2, algorithm=dies), planned(3)]
+    plan, ended = Plan(tmp_path / "plan", runs), []
+
+    def told(outcome: Outcome) -> None:
+        ended.append(outcome.labels["seed"])
+
+    outcomes = launch(plan, jobs=2, devices=["cpu"], told=told)
+    assert [outcome.state for outcome in outcomes] == ["done", "failed", "failed", "done"]
+    assert "nowhere" in outcomes[1].reason
+    assert "SIGKILL" in outcomes[2].reason
+    assert sorted(ended) == [0, 1, 2, 3]
+    alone = run(config(3), out=tmp_path / "alone", device="cpu")
+    assert outcomes[3].result()["target"] == alone.target
+
+    before = (outcomes[0].path / "result.json").stat().st_mtime_ns
+    again = launch(Plan(tmp_path / "plan", [planned(0), planned(1)]), jobs=2, devices=["cpu"])
+    assert [outcome.state for outcome in again] == ["done", "done"]
+    assert (outcomes[0].path / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_killed_plan_goes_on_where_it_was(tmp_path: Path) -> None:
+    long = planned(0, training=TrainingConfig(steps=4000, evaluate_every=100, log_every=100))
+    plan = Plan(tmp_path / "plan", [long])
+    script = f"""
+import json
+from pathlib import Path
+from messi.engine.config import RunConfig
+from messi.sweeps.launch import launch
+from messi.sweeps.plan import Plan, Planned
+if __name__ == "__main__":
+    config = RunConfig.from_dict(json.loads({json.dumps(long.config.to_dict())!r}))
+    launch(Plan(Path({str(plan.folder)!r}), [Planned({dict(long.labels)!r}, config)]), jobs=1, devices=["cpu"])
+"""
+    (tmp_path / "script.py").write_text(script)
+    process = subprocess.Popen([sys.executable, str(tmp_path / "script.py")])
+    folder = plan.path(long)
+    while not (folder / "last.safetensors").exists():
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    with (folder / "lock").open() as lock:  # until its worker has saved and gone
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    assert plan.outcome(long).state == "started"
+    outcomes = launch(plan, jobs=1, devices=["cpu"])
+    assert [outcome.state for outcome in outcomes] == ["done"]
+    run(long.config, out=tmp_path / "alone", device="cpu")
+    for name in ("records.jsonl", "result.json"):
+        assert (folder / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+    weights, alone = (read_tensors(place / "model.safetensors")[0] for place in (folder, tmp_path / "alone"))
+    assert all(torch.equal(weights[name], value) for name, value in alone.items())
+
+
+def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(MessiError, match="several 'ERM_seed0"):
+        Plan(tmp_path, [planned(0), planned(0)])
