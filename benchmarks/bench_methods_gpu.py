@@ -4,8 +4,8 @@
 
 PACS's shape: 3 x 32 random images of 224 x 224, 7 classes, every method with its defaults and past its annealing, on
 DeiT-S/16, and on ResNet-50 what the paper has there. Before a method is timed, its captured steps are shown to leave
-the same bits behind as eager ones, with DeiT-Ti in the place of DeiT-S. A method and ERM on the same backbone take turns
-in short stretches; a ratio is the median over the turns. The paper's ratios, in a column of their own, are to ERM on
+the same bits behind as eager ones, with DeiT-Ti in the place of DeiT-S. A method and ERM on the same backbone take
+turns in short stretches; a ratio is the median over the turns. The paper's ratios, in a column of their own, are to ERM on
 ResNet-50, whatever the backbone of the method; so is the column before it. A step of DANN and CDANN is the mean of
 the discriminator's and the network's.
 """
@@ -77,7 +77,8 @@ def compare(erm: Contestant, method: Method, backbone: str, unit: float) -> str:
     other.milliseconds(STRETCH)
     turns = [(erm.milliseconds(STRETCH), other.milliseconds(STRETCH)) for _ in range(TURNS)]
     time, ratio = statistics.median(b for _, b in turns), statistics.median(b / a for a, b in turns)
-    row = f"| {method.name} | {time:.2f} | {ratio:.2f} | {time / unit:.2f} | {method.paper} | {'yes' if captured else 'no'} |"
+    numbers = f"{time:.2f} | {ratio:.2f} | {time / unit:.2f}"
+    row = f"| {method.name} | {numbers} | {method.paper} | {'yes' if captured else 'no'} |"
     print(row, flush=True)
     del other
     gc.collect()
