@@ -5,9 +5,9 @@
 PACS's shape: 3 x 32 random images of 224 x 224, 7 classes, every method with its defaults and past its annealing, on
 DeiT-S/16, and on ResNet-50 what the paper has there. Before a method is timed, its captured steps are shown to leave
 the same bits behind as eager ones, with DeiT-Ti in the place of DeiT-S. A method and ERM on the same backbone take
-turns in short stretches; a ratio is the median over the turns. The paper's ratios, in a column of their own, are to ERM on
-ResNet-50, whatever the backbone of the method; so is the column before it. A step of DANN and CDANN is the mean of
-the discriminator's and the network's.
+turns in short stretches; a ratio is the median over the turns. The paper's ratios, in a column of their own, are to
+ERM on ResNet-50, whatever the backbone of the method; so is the column before it. A step of DANN and CDANN is the mean
+of the discriminator's and the network's.
 """
 
 import gc
