@@ -8,7 +8,7 @@ from torch import Tensor
 
 from messi.algorithms.erm import Erm
 from messi.core.batch import Batch, LossTerms, Task
-from messi.core.config import Bounds, LogUniform
+from messi.core.config import Bounds, LogUniform, Uniform
 from messi.discrepancy.domains import membership
 from messi.losses.classification import domain_mean_cross_entropy
 from messi.losses.gradient_variance import gradient_variances, variance_distance
@@ -24,9 +24,9 @@ class Fishr(Erm):
 
         penalty_weight: Annotated[float, Bounds(minimum=0), LogUniform(1, 4)] = 1e3
         """Weight of the penalty after the first steps."""
-        anneal_steps: Annotated[int, Bounds(minimum=0)] = 1500
+        anneal_steps: Annotated[int, Bounds(minimum=0), Uniform(0, 5000)] = 1500
         """Number of first steps, which have no penalty; then the optimizer starts anew."""
-        ema: Annotated[float, Bounds(minimum=0, maximum=0.9999)] = 0.95
+        ema: Annotated[float, Bounds(minimum=0, maximum=0.9999), Uniform(0.9, 0.99)] = 0.95
         """Share of the past in the variances."""
 
     config: Config

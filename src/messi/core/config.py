@@ -43,6 +43,17 @@ class LogUniform:
 
 
 @dataclass(frozen=True)
+class Uniform:
+    """Where a sweep looks for a value: anywhere between ``low`` and ``high``."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"U({self.low:g}, {self.high:g})"
+
+
+@dataclass(frozen=True)
 class OneOf:
     """Where a sweep looks for a value: among a few."""
 
@@ -52,7 +63,7 @@ class OneOf:
         return "{" + ", ".join(map(str, self.values)) + "}"
 
 
-Search = LogUniform | OneOf
+Search = LogUniform | Uniform | OneOf
 """The search range of a hyper-parameter, beside it: ``Annotated[float, Bounds(minimum=0), LogUniform(-1, 1)]``."""
 
 
