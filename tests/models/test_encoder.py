@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,16 @@ def test_frozen_batch_norm_keeps_its_statistics_and_learns_its_scale(frozen: boo
     features.sum().backward()
     assert torch.equal(encoder.network.bn1.running_mean, before) == frozen  # type: ignore[arg-type, union-attr]
     assert encoder.network.bn1.weight.grad is not None  # type: ignore[union-attr]
+
+
+def test_the_first_resnet_has_its_strides_in_the_first_convolutions() -> None:
+    first, later = (
+        EncoderConfig(backbone=name, pretrained=False).build((3, 64, 64)).network
+        for name in ("resnet50_v1", "resnet50")
+    )
+    assert first.state_dict().keys() == later.state_dict().keys()
+    blocks = [block for name, block in first.named_modules() if re.fullmatch(r"layer\d\.\d", name)]
+    assert [block.conv1.stride[0] for block in blocks] == [1] * 3 + [2] + [1] * 3 + [2] + [1] * 5 + [2] + [1] * 2
+    assert {block.conv2.stride for block in blocks} == {(1, 1)}
+    with pytest.raises(MessiError, match="Give a file with --weights"):
+        EncoderConfig(backbone="resnet50_v1").build((3, 64, 64))

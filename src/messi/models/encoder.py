@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from messi.core.batch import InputSpec
 from messi.core.config import Config
 from messi.core.errors import MessiError
-from messi.models import vit
+from messi.models import (
+    resnet_v1,  # noqa: F401 (makes itself known to timm)
+    vit,
+)
 from messi.models.small import identity, mlp, small_cnn, tiny_cnn
 
 SMALL = {"identity": identity, "mlp": mlp, "small_cnn": small_cnn, "tiny_cnn": tiny_cnn}

@@ -25,6 +25,8 @@ class HeadOutput:
     """[B, M] router probabilities, float32."""
     experts: Tensor
     """[M, B, D] the output of every expert."""
+    mixture: Tensor
+    """[B, D] what the classifier reads."""
 
 
 class MessiHead(nn.Module):
@@ -41,7 +43,7 @@ class MessiHead(nn.Module):
         routing = self.router(features).float().softmax(-1)
         experts = self.experts(features)
         mixture = torch.einsum("bm,mbd->bd", routing.to(experts.dtype), experts)
-        return HeadOutput(logits=self.classifier(mixture), routing=routing, experts=experts)
+        return HeadOutput(logits=self.classifier(mixture), routing=routing, experts=experts, mixture=mixture)
 
 
 class Experts(nn.Module):

@@ -1,12 +1,14 @@
 """Where the experts go: into blocks of timm's vision transformers, in the place of their MLPs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from timm.layers.drop import DropPath
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from messi.core.batch import ExpertUse, Inspection
 from messi.core.errors import MessiError
 from messi.models import vit
 from messi.models.encoder import Encoder
@@ -72,8 +74,45 @@ def image_routing(encoder: Encoder, gates: Tensor, images: int) -> Tensor:
 
     They add up to 1: how much of an expert's output is used, and not how sure the router is of it.
     """
-    network: Any = encoder.network
-    by_image = gates.unflatten(0, (images, -1))
-    shares: Tensor = by_image[:, 0] if network.has_class_token else by_image.mean(1)
+    shares = _of_images(encoder, gates, images)
     # In training a token of DynMoE may have no expert at all.
     return shares / shares.sum(-1, keepdim=True).clamp_min(_TINY)
+
+
+def image_outputs(encoder: Encoder, outputs: Tensor, images: int) -> Tensor:
+    """Return the same of the experts' outputs: [E, N, W] -> [E, B, W]."""
+    return _of_images(encoder, outputs.transpose(0, 1), images).transpose(0, 1)
+
+
+def _of_images(encoder: Encoder, tokens: Tensor, images: int) -> Tensor:
+    network: Any = encoder.network
+    by_image = tokens.unflatten(0, (images, -1))
+    of_images: Tensor = by_image[:, 0] if network.has_class_token else by_image.mean(1)
+    return of_images
+
+
+@contextmanager
+def watched_experts(encoder: Encoder) -> Iterator[list[Tensor]]:
+    """Give a list that gets what every expert of the last such block says of all tokens [E, N, W], for every pass.
+
+    Before anything is done to it: OMoE makes the outputs of a token's own experts orthogonal after this.
+    """
+    layer = [module for module in encoder.modules() if isinstance(module, MoeLayer)][-1]
+    outputs: list[Tensor] = []
+    handle = layer.experts.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
+    try:
+        yield outputs
+    finally:
+        handle.remove()
+
+
+def inspect_blocks(encoder: Encoder, classifier: nn.Module, inputs: Tensor) -> Inspection:
+    """Inspect a classifier on an encoder with experts in its blocks."""
+    with watched_experts(encoder) as outputs:
+        encoded = encoder(inputs)
+    experts = ExpertUse(
+        "blocks",
+        routing=image_routing(encoder, take_routings(encoder)[-1].gates, len(inputs)),
+        outputs=image_outputs(encoder, outputs[-1], len(inputs)),
+    )
+    return Inspection(logits=classifier(encoded), encoded=encoded, classified=encoded, experts=experts)

@@ -7,7 +7,8 @@ GroupNorm, and global average pooling. ``tiny_cnn`` is a narrower one for quick 
 
 import math
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from messi.core.errors import MessiError
 
@@ -28,9 +29,43 @@ def _cnn(input_shape: tuple[int, ...], *, channels: tuple[int, ...], strides: tu
     layers: list[nn.Module] = []
     before = input_shape[0]
     for after, stride in zip(channels, strides, strict=True):
-        layers += [nn.Conv2d(before, after, 3, stride, padding=1), nn.ReLU(), nn.GroupNorm(8, after)]
+        layers += [nn.Conv2d(before, after, 3, stride, padding=1), nn.ReLU(), _Norm(8, after)]
         before = after
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), before
+    return _Cnn(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), before
+
+
+class _Norm(nn.GroupNorm):
+    """GroupNorm of maps [B, C, H, W]; by kernels, with the ReLU before it in one pass, so that it may be left out."""
+
+    def forward(self, maps: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Normalise maps; kernels answer in another precision if asked for."""
+        if not _has_kernels(maps):
+            return super().forward(maps)
+        from messi.models import group_norm_kernels as kernels  # noqa: PLC0415 (Triton comes with CUDA builds alone)
+
+        return kernels.relu_group_norm(
+            maps, self.weight, self.bias, groups=self.num_groups, epsilon=self.eps, dtype=dtype or maps.dtype
+        )
+
+
+class _Cnn(nn.Sequential):
+    """Layers one after the other; by kernels, maps stay in autocast's precision and channels last up to the mean."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Encode images [B, channels, H, W] as features [B, C]."""
+        if not _has_kernels(images):
+            features: Tensor = super().forward(images)  # type: ignore[no-untyped-call]
+            return features
+        maps: Tensor = images.to(torch.get_autocast_dtype("cuda"), memory_format=torch.channels_last)
+        *inner, last = (layer for layer in self if isinstance(layer, nn.Conv2d | nn.GroupNorm))
+        for layer in inner:
+            maps = layer(maps)
+        maps = last(maps, torch.float32)  # their means are near zero, where roundings of bfloat16 would count
+        return maps.sum((2, 3)) / (maps.shape[2] * maps.shape[3])
+
+
+def _has_kernels(maps: Tensor) -> bool:
+    return maps.is_cuda and torch.is_autocast_enabled("cuda")
 
 
 def identity(input_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
