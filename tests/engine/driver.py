@@ -1,6 +1,6 @@
 """A run in a process of its own that kills itself, with a real SIGKILL, where the test says.
 
-usage: driver.py FOLDER [step:N | sync:N | save:N | term:N | int:N] [hold:FILE-N]
+usage: driver.py FOLDER [step:N | sync:N | save:N | term:N | int:N] [hold:FILE-N] [--OPTION=VALUE of messi train]
   step:N  after step N
   sync:N  at the N-th fsync: the new file is written, but not yet in its place
   save:N  in the middle of the N-th write of a safetensors file
@@ -115,8 +115,10 @@ def arm(place: str) -> None:
 
 if __name__ == "__main__":
     folder, *places = sys.argv[1:]
+    given = [place for place in places if place.startswith("--")]
     for place in places:
-        arm(place)
+        if place not in given:
+            arm(place)
     options = "--data two_subsets --per-domain 60 --target b2 --steps 23 --evaluate-every 5 --log-every 3"
     more = "--batch-per-domain 8 --balance-momentum 0.5 --device cpu"
-    sys.exit(main(["train", *options.split(), *more.split(), "--out", folder]))
+    sys.exit(main(["train", *options.split(), *more.split(), *given, "--out", folder]))

@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
-from messi.core.batch import Batch, LossTerms, Prediction, Task
+from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Config
 from messi.core.registry import Registry
 from messi.models.encoder import EncoderConfig
@@ -69,6 +69,10 @@ class Algorithm(nn.Module, ABC):
     def predict(self, inputs: Tensor) -> Prediction:
         """Predict inputs [B, ...]; the answer for one input does not depend on the others."""
 
+    def inspect(self, inputs: Tensor) -> Inspection:
+        """Predict inputs [B, ...] and tell of the way there as much as there is to tell; for diagnostics alone."""
+        return Inspection(logits=self.predict(inputs).logits)
+
 
 class LossAlgorithm(Algorithm):
     """A method that is defined by its loss; most are."""
@@ -84,6 +88,12 @@ class LossAlgorithm(Algorithm):
     def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
         """Descend the loss once."""
         return stepper.descend(lambda: self.loss(batch))
+
+
+def inspect_linear(inputs: Tensor, encoder: nn.Module, classifier: nn.Module) -> Inspection:
+    """Inspect a classifier that reads what an encoder says."""
+    encoded = encoder(inputs)
+    return Inspection(logits=classifier(encoded), encoded=encoded, classified=encoded)
 
 
 def build(config: AlgorithmConfig, *, task: Task, encoder: EncoderConfig) -> Algorithm:

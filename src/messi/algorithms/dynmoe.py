@@ -3,15 +3,16 @@
 L = L_cls + w sum over blocks of (diversity + simplicity)
 """
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor, nn
 
 from messi.algorithms._base import AlgorithmConfig, LossAlgorithm, Stepper
 from messi.algorithms.gmoe import Rate
-from messi.core.batch import Batch, LossTerms, Prediction, Task
+from messi.core.batch import Batch, ExpertUse, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
 from messi.core.errors import MessiError
 from messi.losses.classification import domain_mean_cross_entropy
@@ -19,7 +20,7 @@ from messi.losses.expert_directions import direction_diversity, direction_simpli
 from messi.models.encoder import EncoderConfig
 from messi.models.moe_dynamic import DynamicMoeLayer
 from messi.models.moe_layers import MoeLayer
-from messi.models.moe_vit import image_routing, place_experts, take_routings
+from messi.models.moe_vit import image_routing, inspect_blocks, place_experts, take_routings
 
 
 class Dynmoe(LossAlgorithm):
@@ -80,6 +81,13 @@ class Dynmoe(LossAlgorithm):
         logits = self.classifier(self.encoder(inputs))
         gates = take_routings(self.encoder)[-1].gates
         return Prediction(logits=logits, routing=image_routing(self.encoder, gates, len(inputs)))
+
+    def inspect(self, inputs: Tensor) -> Inspection:
+        """Classify, and keep what the experts of the last block say of the class token; slots not in use are none."""
+        inspection = inspect_blocks(self.encoder, self.classifier, inputs)
+        every, active = cast("ExpertUse", inspection.experts), self._layers()[-1].active
+        used = ExpertUse(every.place, routing=every.routing[:, active], outputs=every.outputs[active])
+        return dataclasses.replace(inspection, experts=used)
 
     def _layers(self) -> list[DynamicMoeLayer]:
         return [module for module in self.encoder.modules() if isinstance(module, DynamicMoeLayer)]

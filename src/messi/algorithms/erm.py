@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from messi.algorithms._base import AlgorithmConfig, LossAlgorithm
-from messi.core.batch import Batch, LossTerms, Prediction, Task
+from messi.algorithms._base import AlgorithmConfig, LossAlgorithm, inspect_linear
+from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.losses.classification import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
 
@@ -31,3 +31,7 @@ class Erm(LossAlgorithm):
     def predict(self, inputs: Tensor) -> Prediction:
         """Classify."""
         return Prediction(logits=self.classifier(self.encoder(inputs)))
+
+    def inspect(self, inputs: Tensor) -> Inspection:
+        """Classify, and keep the features."""
+        return inspect_linear(inputs, self.encoder, self.classifier)

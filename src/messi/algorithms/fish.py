@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from messi.algorithms._base import Algorithm, AlgorithmConfig, Group, Stepper
-from messi.core.batch import Batch, LossTerms, Prediction, Task
+from messi.algorithms._base import Algorithm, AlgorithmConfig, Group, Stepper, inspect_linear
+from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, OneOf
 from messi.core.domain_rows import DomainRows
 from messi.models.encoder import EncoderConfig
@@ -59,3 +59,7 @@ class Fish(Algorithm):
     def predict(self, inputs: Tensor) -> Prediction:
         """Classify with the network."""
         return Prediction(logits=self.network(inputs))
+
+    def inspect(self, inputs: Tensor) -> Inspection:
+        """Classify, and keep the features."""
+        return inspect_linear(inputs, *self.network)

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from messi.algorithms._base import AlgorithmConfig, LossAlgorithm
-from messi.core.batch import Batch, LossTerms, Prediction, Task
+from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
 from messi.losses.classification import domain_mean_cross_entropy
 from messi.losses.expert_balance import importance_variation, load_variation
 from messi.models.encoder import EncoderConfig
 from messi.models.moe_layers import CosineMoeLayer, MoeLayer, Routing
-from messi.models.moe_vit import image_routing, place_experts, take_routings
+from messi.models.moe_vit import image_routing, inspect_blocks, place_experts, take_routings
 
 Rate = Annotated[float, Bounds(minimum=0, maximum=0.9)]
 
@@ -64,6 +64,10 @@ class Gmoe(LossAlgorithm):
         logits = self.classifier(self.encoder(inputs))
         gates = take_routings(self.encoder)[-1].gates
         return Prediction(logits=logits, routing=image_routing(self.encoder, gates, len(inputs)))
+
+    def inspect(self, inputs: Tensor) -> Inspection:
+        """Classify, and keep what the experts of the last block that has any say of the class token."""
+        return inspect_blocks(self.encoder, self.classifier, inputs)
 
     def _layer(self, mlp: nn.Module) -> MoeLayer:
         config = self.config

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from messi.algorithms._base import AlgorithmConfig, LossAlgorithm
-from messi.core.batch import Batch, LossTerms, Prediction, Task
+from messi.algorithms._base import AlgorithmConfig, LossAlgorithm, inspect_linear
+from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform
 from messi.core.domain_rows import DomainRows
 from messi.models.encoder import EncoderConfig
@@ -57,3 +57,7 @@ class Lfme(LossAlgorithm):
     def predict(self, inputs: Tensor) -> Prediction:
         """Classify with the network; the experts have done their work."""
         return Prediction(logits=self.network(inputs))
+
+    def inspect(self, inputs: Tensor) -> Inspection:
+        """Classify, and keep the features."""
+        return inspect_linear(inputs, *self.network)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from messi.algorithms._base import AlgorithmConfig, LossAlgorithm
-from messi.core.batch import Batch, LossTerms, Prediction, Task
+from messi.core.batch import Batch, ExpertUse, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
 from messi.core.streams import side_by_side
 from messi.losses.classification import domain_mean_cross_entropy
@@ -90,6 +90,13 @@ class Messi(LossAlgorithm):
         """Classify the routed mixture of the experts."""
         out = self.head(self.encoder(inputs))
         return Prediction(logits=out.logits, routing=out.routing)
+
+    def inspect(self, inputs: Tensor) -> Inspection:
+        """Classify, and keep what encoder and experts say."""
+        encoded = self.encoder(inputs)
+        out = self.head(encoded)
+        experts = ExpertUse("head", routing=out.routing, outputs=out.experts)
+        return Inspection(logits=out.logits, encoded=encoded, classified=out.mixture, experts=experts)
 
     def _invariance(self, out: HeadOutput, batch: Batch) -> Tensor:
         config = self.config

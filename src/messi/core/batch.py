@@ -1,6 +1,7 @@
 """What flows between the rooms: a batch, a task, a prediction and the named terms of a loss."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
@@ -44,6 +45,32 @@ class Prediction:
     """[B, classes]"""
     routing: Tensor | None = None
     """[B, experts]; None when the method has no router."""
+
+
+@dataclass(frozen=True)
+class ExpertUse:
+    """What the experts of a model did with B inputs."""
+
+    place: Literal["head", "blocks"]
+    """Where they are: after the encoder, or in blocks of it, the last of which is told of here."""
+    routing: Tensor
+    """[B, experts]"""
+    outputs: Tensor
+    """[experts, B, width] what every expert says, before it is weighted."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What went on inside of a model on the way to its answer for B inputs."""
+
+    logits: Tensor
+    """[B, classes]"""
+    encoded: Tensor | None = None
+    """[B, D] what the encoder says; None when a method does not tell."""
+    classified: Tensor | None = None
+    """[B, R] what the classifier reads: the same, unless something lies between; None when a method does not tell."""
+    experts: ExpertUse | None = None
+    """None when the method has no router."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ class EvaluationRecord:
     count: int
     accuracy: float
     loss: float
+    averaged: bool = False
+    """Whether its weights are the mean over several steps, of which ``step`` is the last."""
 
 
 @dataclass(frozen=True, kw_only=True)

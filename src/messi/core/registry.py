@@ -23,7 +23,7 @@ class Registry:
     def names(self) -> list[str]:
         """Return the names of all entries, sorted."""
         path = importlib.import_module(self.package).__path__
-        return sorted(m.name for m in pkgutil.iter_modules(path) if not m.name.startswith("_"))
+        return sorted(m.name for m in pkgutil.iter_modules(path) if not m.name.startswith("_") and not m.ispkg)
 
     def load(self, name: str) -> Any:
         """Return the class that the file is about: the file's name in CamelCase.

@@ -48,6 +48,16 @@ class RunDir:
         return self.path / "result.json"
 
     @property
+    def diagnostics(self) -> Path:
+        """``diagnostics.json``: what the selected model learned."""
+        return self.path / "diagnostics.json"
+
+    @property
+    def timing(self) -> Path:
+        """``timing.json``: how long training and prediction took, which differs where the result must not."""
+        return self.path / "timing.json"
+
+    @property
     def report(self) -> Path:
         """``report.html``: the page to look at."""
         return self.path / "report.html"
@@ -65,6 +75,14 @@ class RunDir:
     def read_result(self) -> dict[str, Any]:
         """Return what ``result.json`` says."""
         return self._read_json(self.result)
+
+    def read_timing(self) -> dict[str, Any]:
+        """Return what ``timing.json`` says."""
+        return self._read_json(self.timing)
+
+    def read_diagnostics(self) -> dict[str, Any]:
+        """Return what ``diagnostics.json`` says."""
+        return self._read_json(self.diagnostics)
 
     def read_records(self) -> list[Record]:
         """Return everything measured so far."""

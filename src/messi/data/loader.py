@@ -1,7 +1,7 @@
 """Batches, ready for the encoder. What is in the batch of a step depends on the seed and the step alone."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
@@ -93,15 +93,18 @@ class Loader:
     def evaluation(self, role: Role, domain: int, *, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield inputs and labels of a domain in a role, in order; augmented where a protocol wants it so."""
         chunks = self.vault.indices(role, domain).split(size)
-        inputs: Iterator[Tensor]
-        if not self.vault.has_images:
-            inputs = (self._sent(self.vault.features(indices)) for indices in chunks)
+        if self._validation_augmentation and role == "source_val":
+            inputs = self._augmented(brought(map(self.vault.images, chunks), self.device), domain)
         else:
-            images = brought(map(self.vault.images, chunks), self.device)
-            augmented = self._validation_augmentation and role == "source_val"
-            inputs = self._augmented(images, domain) if augmented else (prepare(raw, self.spec) for raw in images)
+            inputs = self.inputs(chunks)
         for indices, ready in zip(chunks, inputs, strict=True):
             yield ready, self._sent(self.vault.labels(indices))
+
+    def inputs(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Yield the inputs of some examples after others, as they are."""
+        if not self.vault.has_images:
+            return (self._sent(self.vault.features(indices)) for indices in chunks)
+        return (prepare(raw, self.spec) for raw in brought(map(self.vault.images, chunks), self.device))
 
     def _augmented(self, images: Iterator[Images], domain: int) -> Iterator[Tensor]:
         """Augment validation images, in the same way at every evaluation."""

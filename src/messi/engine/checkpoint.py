@@ -9,6 +9,7 @@ from torch import Tensor
 
 from messi.algorithms._base import Algorithm
 from messi.core.tensorfile import read_tensors, write_tensors
+from messi.engine.averaging import Averager
 from messi.engine.ledger import Ledger
 from messi.engine.saver import Snapshot
 from messi.engine.stepper import AdamStepper
@@ -20,11 +21,15 @@ class Checkpoint:
     Random streams are functions of the step: nothing to save.
     """
 
-    def __init__(self, *, step: int, algorithm: Algorithm, stepper: AdamStepper, ledger: Ledger) -> None:
+    def __init__(
+        self, *, step: int, algorithm: Algorithm, stepper: AdamStepper, ledger: Ledger, averager: Averager | None = None
+    ) -> None:
         tensors = {f"algorithm/{name}": tensor for name, tensor in algorithm.state_dict().items()}
         for group, optimizer in stepper.optimizers.items():
             for index, state in optimizer.state_dict()["state"].items():
                 tensors |= {f"optimizer/{group}/{index}/{name}": tensor for name, tensor in state.items()}
+        if averager:
+            tensors |= {f"average/{name}": tensor for name, tensor in averager.tensors().items()}
         if ledger.rows:
             tensors["pending"] = torch.stack(ledger.rows)
         self._tensors = Snapshot(tensors)
@@ -33,6 +38,7 @@ class Checkpoint:
             "step": step,
             "records_size": ledger.writer.size,
             "terms": list(ledger.terms),
+            "average": averager.description() if averager else None,
         }
 
     def weights(self) -> dict[str, Tensor]:
@@ -45,7 +51,9 @@ class Checkpoint:
         write_tensors(path, self._tensors.arrived(), self._description)
 
 
-def load_checkpoint(path: Path, *, algorithm: Algorithm, stepper: AdamStepper, ledger: Ledger) -> int:
+def load_checkpoint(
+    path: Path, *, algorithm: Algorithm, stepper: AdamStepper, ledger: Ledger, averager: Averager | None = None
+) -> int:
     """Restore what :class:`Checkpoint` wrote and return its step; without a file, start at step 0."""
     if not path.exists():
         ledger.open(0)
@@ -60,6 +68,8 @@ def load_checkpoint(path: Path, *, algorithm: Algorithm, stepper: AdamStepper, l
         # Its settings are the config's and the device's, which may be another one now.
         settings = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state, "param_groups": settings})
+    if averager:
+        averager.load(_under("average/", tensors.items()), description["average"])
     ledger.terms = description["terms"]
     ledger.rows = list(tensors["pending"]) if "pending" in tensors else []
     ledger.open(description["records_size"])

@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from messi.algorithms._base import AlgorithmConfig
 from messi.algorithms.messi import Messi
@@ -18,6 +18,7 @@ from messi.evaluation.selection import SelectionRule
 from messi.models.encoder import SMALL, EncoderConfig
 
 Count = Annotated[int, Bounds(minimum=1)]
+Averaging = Literal["none", "swad"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,14 @@ class TrainingConfig(Config):
     """How far SAM and SAGM look: rho."""
     sagm_alpha: Annotated[float, Bounds(minimum=0)] | None = None
     """How much of the gradient SAGM takes off its look ahead."""
+    averaging: Averaging = "none"
+    """Average the weights over the steps of a valley of the validation loss, with any method: SWAD."""
+    swad_optimum_patience: Count = 3
+    """Evaluations, the first of which has the lowest loss, after which SWAD sees a valley."""
+    swad_overfit_patience: Count = 6
+    """Evaluations above the tolerated loss after which SWAD's valley is over, and training with it."""
+    swad_tolerance: Annotated[float, Bounds(minimum=0)] | None = None
+    """How far the loss in SWAD's valley may rise, as a share of that at its bottom."""
     augmentation: Augmentation | None = None
     """Augmentation of the training images; by default what suits the data."""
     validation_augmentation: bool | None = None
@@ -49,7 +58,9 @@ class TrainingConfig(Config):
     evaluate_every: Count | None = None
     """Steps between evaluations; a checkpoint is written at each."""
     selection: SelectionRule | None = None
-    """Select the step by its accuracy on validation data of the source domains, or of other, unseen ones."""
+    """Select the step by its accuracy on validation data of the source domains, or of other, unseen ones.
+
+    With SWAD no step is selected: its valley is found by the loss on the same data."""
     split: SplitKind | None = None
     """How validation data is set aside: per class, as DomainBed does, or as the data's own table says."""
     validation_fraction: Annotated[float, Bounds(above=0, maximum=0.9)] | None = None
@@ -72,6 +83,7 @@ class Settings(TrainingConfig):
     learning_rate: Annotated[float, Bounds(above=0)]
     weight_decay: Annotated[float, Bounds(minimum=0)]
     sagm_alpha: Annotated[float, Bounds(minimum=0)]
+    swad_tolerance: Annotated[float, Bounds(minimum=0)]
     augmentation: Augmentation
     validation_augmentation: bool
     evaluate_every: Count

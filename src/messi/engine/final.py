@@ -1,35 +1,89 @@
-"""The final evaluation: the only place that opens the target."""
+"""The model that a run ends with, and its evaluation: the only place that opens the target."""
+
+import time
+from dataclasses import dataclass
 
 from messi.core.files import writing
 from messi.core.records import ExampleRecord, Role, RoutingRecord
 from messi.core.tensorfile import read_tensors
 from messi.data.pictures import to_picture
 from messi.diagnostics.routing import mean_routing_by_class
+from messi.engine.averaging import Averager
+from messi.engine.batch_norm import reestimate
 from messi.engine.loop import Training, measure, validation_roles
+from messi.engine.saver import Snapshot
 from messi.evaluation.measure import predict_role
+from messi.evaluation.model import save_model
 from messi.evaluation.predict import Predictions
+from messi.evaluation.selection import select
 
 EXAMPLES_PER_DOMAIN = 4
 # A report of hundreds of domains would be too large to open, and nobody looks at all of their pictures.
 DOMAINS_WITH_EXAMPLES = 12
 THUMBNAIL = (128, 128)
+BATCH_NORM_BATCHES = 500
 
 
-def evaluate_selected(training: Training, step: int) -> None:
-    """Load the selected model, open the target, and record accuracy, routing and a few examples."""
+@dataclass(frozen=True)
+class Chosen:
+    """Which weights a run ends with."""
+
+    selection: str
+    """The rule that their step was selected by, or "swad"."""
+    step: int
+    """The last one that they are of."""
+    averaged_steps: tuple[int, int] | None = None
+    """The first and the last step that they are the mean of; None for those of one step."""
+
+
+def choose(training: Training) -> Chosen:
+    """Select a step, whose model was saved when it was taken, or average the weights and save the model now."""
+    if training.averager:
+        return _save_average(training, training.averager)
+    selected = select(training.ledger.evaluations, training.config.selection)
+    return Chosen(selected.rule, selected.step)
+
+
+def _save_average(training: Training, averager: Averager) -> Chosen:
+    average = averager.average()
+    averager.install(average)
+    # The batches that training would have gone on with.
+    steps = range(averager.last_step + 1, averager.last_step + 1 + BATCH_NORM_BATCHES)
+    reestimate(training.algorithm, (training.loader.batch(step).inputs for step in steps))
+    chosen = Chosen("swad", average.last, (average.first, average.last))
+    save_model(
+        training.folder.model,
+        Snapshot(training.algorithm.state_dict()).arrived(),
+        task=training.task,
+        spec=training.loader.spec,
+        description={**training.description, "step": chosen.step, "averaged_steps": chosen.averaged_steps},
+    )
+    return chosen
+
+
+def evaluate_chosen(training: Training, chosen: Chosen) -> dict[Role, dict[int, Predictions]]:
+    """Load the chosen model, open the target, record accuracy, routing and a few examples; return the predictions."""
     state, _ = read_tensors(training.folder.model)
     training.algorithm.load_state_dict(state)
     training.loader.vault.open_target()
-    predictions: dict[Role, dict[int, Predictions]] = {
-        role: predict_role(training.algorithm, training.loader, role) for role in validation_roles(training)
-    }
-    tests: tuple[Role, ...] = ("source_test", "target")
-    predictions |= {role: measure(training, role, step) for role in tests}
+    averaged = chosen.averaged_steps is not None
+    predictions: dict[Role, dict[int, Predictions]] = {}
+    for role in validation_roles(training):  # where one step was selected, this was recorded after it
+        if averaged:
+            predictions[role] = measure(training, role, chosen.step, averaged=True)
+        else:
+            predictions[role] = predict_role(training.algorithm, training.loader, role)
+    predictions["source_test"] = measure(training, "source_test", chosen.step, averaged=averaged)
+    start = time.perf_counter()  # the device has done all before: answers were waited for
+    target = predictions["target"] = measure(training, "target", chosen.step, averaged=averaged)
+    images = sum(len(predicted.labels) for predicted in target.values())
+    training.stopwatch.predicted(images, time.perf_counter() - start)
     for role, by_domain in predictions.items():
         for number, (domain, predicted) in enumerate(by_domain.items()):
             _record_routing(training, role, domain, predicted)
             if number < DOMAINS_WITH_EXAMPLES:
                 _record_examples(training, role, domain, predicted)
+    return predictions
 
 
 def _record_routing(training: Training, role: Role, domain: int, predicted: Predictions) -> None:

@@ -1,6 +1,7 @@
 """The training loop, with every side effect in sight."""
 
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +13,13 @@ from messi.core.records import Role
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
 from messi.data.loader import Loader
+from messi.engine.averaging import Averager
 from messi.engine.capture import Updater
 from messi.engine.checkpoint import Checkpoint, load_checkpoint
 from messi.engine.config import Settings
 from messi.engine.interrupt import Interrupted, stop_on_signal
 from messi.engine.ledger import Ledger
+from messi.engine.observers import Stopwatch
 from messi.engine.saver import Saver
 from messi.engine.stepper import AdamStepper
 from messi.evaluation.measure import evaluation_records, predict_role
@@ -34,8 +37,11 @@ class Training:
     seed: int
     algorithm: Algorithm
     stepper: AdamStepper
+    averager: Averager | None
+    """None where the weights of one step are the model."""
     loader: Loader
     ledger: Ledger
+    stopwatch: Stopwatch
     task: Task
     capture: bool
     """Whether steps may be recorded as a CUDA graph."""
@@ -44,21 +50,24 @@ class Training:
 
 
 def train(training: Training) -> None:
-    """Train to the last step, from the last checkpoint if there is one."""
-    config, loader, ledger = training.config, training.loader, training.ledger
-    done = load_checkpoint(training.folder.last, algorithm=training.algorithm, stepper=training.stepper, ledger=ledger)
+    """Train to the last step, or to the end of SWAD's valley; from the last checkpoint if there is one."""
+    config, ledger = training.config, training.ledger
+    done = load_checkpoint(
+        training.folder.last,
+        algorithm=training.algorithm,
+        stepper=training.stepper,
+        ledger=ledger,
+        averager=training.averager,
+    )
     training.algorithm.train()
-    update = Updater(training.algorithm, training.stepper, loader.device, capture=training.capture)
+    update = Updater(training.algorithm, training.stepper, training.loader.device, capture=training.capture)
     for observer in ledger.observers:
         observer.started(done, config.steps)
     with stop_on_signal() as stop, Saver() as saver:
-        for step in range(done + 1, config.steps + 1):
+        for step in _remaining(training, done):
             saver.check()
             last = step == config.steps
-            torch.manual_seed(derive_seed("step", training.seed, step))
-            if step == training.algorithm.restart:
-                training.stepper.reset()
-            ledger.add(update(loader.batch(step)))
+            _take(training, update, step)
             if step % config.log_every == 0 or last:
                 ledger.flush(step)
             evaluated = step % config.evaluate_every == 0 or last
@@ -73,11 +82,29 @@ def train(training: Training) -> None:
                 raise Interrupted(f"Stopped after step {step} of {config.steps}; the state is saved.")
 
 
-def measure(training: Training, role: Role, step: int) -> dict[int, Predictions]:
+def _remaining(training: Training, done: int) -> Iterator[int]:
+    """Yield the steps to take; once SWAD's valley is over, there are none."""
+    for step in range(done + 1, training.config.steps + 1):
+        if training.averager and training.averager.over:
+            return
+        yield step
+
+
+def _take(training: Training, update: Updater, step: int) -> None:
+    """Take a step; nothing waits for the device."""
+    torch.manual_seed(derive_seed("step", training.seed, step))
+    if step == training.algorithm.restart:
+        training.stepper.reset()
+    training.ledger.add(update(training.loader.batch(step)))
+    if training.averager:
+        training.averager.add(step)
+
+
+def measure(training: Training, role: Role, step: int, *, averaged: bool = False) -> dict[int, Predictions]:
     """Predict every domain in a role, record how well that went and return the predictions."""
     predictions = predict_role(training.algorithm, training.loader, role)
     names = training.loader.vault.domain_names
-    for record in evaluation_records(predictions, role=role, step=step, domain_names=names):
+    for record in evaluation_records(predictions, role=role, step=step, domain_names=names, averaged=averaged):
         training.ledger.write(record)
     return predictions
 
@@ -89,13 +116,19 @@ def validation_roles(training: Training) -> list[Role]:
 
 
 def _evaluate_and_select(training: Training, step: int) -> bool:
-    """Evaluate the model and return whether it is the one to keep."""
+    """Evaluate the model and return whether it is the one to keep; where weights are averaged, it never is."""
     ledger, rule = training.ledger, training.config.selection
+    training.stopwatch.pause()
     for role in validation_roles(training):
         measure(training, role, step)
-    score = statistics.fmean(r.accuracy for r in ledger.evaluations if r.step == step and r.role == rule)
+    records = [record for record in ledger.evaluations if record.step == step and record.role == rule]
     for observer in ledger.observers:
-        observer.evaluated(step, score)
+        observer.evaluated(step, statistics.fmean(record.accuracy for record in records))
+    if training.averager:
+        training.averager.end_segment(step, statistics.fmean(record.loss for record in records))
+        if training.averager.over and ledger.rows:
+            ledger.flush(step)
+        return False
     return select(ledger.evaluations, rule).step == step
 
 
@@ -104,7 +137,13 @@ def _save(training: Training, saver: Saver, step: int, *, selected: bool) -> Non
     folder = training.folder
     training.ledger.check(step)
     saver.wait()  # before the copies are made: there is room for those of one step
-    state = Checkpoint(step=step, algorithm=training.algorithm, stepper=training.stepper, ledger=training.ledger)
+    state = Checkpoint(
+        step=step,
+        algorithm=training.algorithm,
+        stepper=training.stepper,
+        ledger=training.ledger,
+        averager=training.averager,
+    )
 
     def write() -> None:
         # The model first: once the checkpoint says that it was selected, nothing selects it again.

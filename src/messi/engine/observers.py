@@ -1,11 +1,16 @@
-"""Who is told how a run goes: the terminal, TensorBoard, or a caller's own object."""
+"""Who is told how a run goes: the terminal, TensorBoard, a stopwatch, or a caller's own object."""
 
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import torch
 from torch.utils.tensorboard import SummaryWriter
+
+WARM_UP = 100
+"""Steps before any are timed: kernels are compiled, a step is recorded, caches fill."""
 
 
 class Observer(Protocol):
@@ -53,3 +58,69 @@ class TensorBoard:
     def finished(self) -> None:
         """Close the file, if it was opened."""
         self._files.close()
+
+
+class Stopwatch:
+    """Times steps and prediction, for ``timing.json``.
+
+    It starts and stops at evaluations: there a run waits for its device anyway, so it is no slower for being timed.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._begun = 0
+        """The step after which this process began."""
+        self._since: tuple[int, float] | None = None
+        """The step and the time at which the clock went on."""
+        self._paused: float | None = None
+        self._steps, self._training, self._whole = 0, 0.0, 0.0
+        self._inference: dict[str, float] | None = None
+
+    def started(self, step: int, steps: int) -> None:  # noqa: ARG002 (the protocol's)
+        """Note where training begins, or goes on."""
+        self._begun = step
+
+    def pause(self) -> None:
+        """Stop for an evaluation, once the device has done all steps before it."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self._paused = time.perf_counter()
+
+    def stepped(self, step: int) -> None:
+        """Go on, if this was the end of an evaluation and the first steps are over."""
+        if self._paused is None:
+            return
+        now = time.perf_counter()
+        if self._since:
+            before, start = self._since
+            self._steps += step - before
+            self._training += self._paused - start
+            self._whole += now - start
+        if step - self._begun >= WARM_UP:
+            self._since = step, now
+        self._paused = None
+
+    def logged(self, step: int, terms: Mapping[str, float]) -> None:
+        """Nothing to time."""
+
+    def evaluated(self, step: int, accuracy: float) -> None:
+        """Nothing to time: the evaluation is over with its step."""
+
+    def finished(self) -> None:
+        """Nothing is left open."""
+
+    def predicted(self, images: int, seconds: float) -> None:
+        """Note how long the selected model took for the target."""
+        self._inference = {"images": images, "seconds": seconds}
+
+    def timing(self) -> dict[str, Any]:
+        """Return what was timed; of a run that was resumed, the last part alone."""
+        cuda = self._device.type == "cuda"
+        return {
+            "device": torch.cuda.get_device_name(self._device) if cuda else f"CPU, {torch.get_num_threads()} threads",
+            "resumed_after_step": self._begun,
+            "steps": self._steps,
+            "seconds": self._training,
+            "seconds_with_evaluations": self._whole,
+            "inference": self._inference,
+        }

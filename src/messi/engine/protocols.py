@@ -29,6 +29,7 @@ _DOMAINBED: dict[str, Any] = {
     "learning_rate": 5e-5,
     "weight_decay": 0.0,
     "sagm_alpha": 1e-3,  # SAGM's own, for data of few classes; half of it for many
+    "swad_tolerance": 0.3,  # SWAD's own, as is that for VLCS
 }
 PROTOCOLS: dict[str, dict[str, dict[str, Any]]] = {
     "messi": {
@@ -43,6 +44,7 @@ PROTOCOLS: dict[str, dict[str, dict[str, Any]]] = {
             "weight_decay": 1e-6,
         },
         SMALL_IMAGES: {"learning_rate": 1e-3},
+        "vlcs": {"swad_tolerance": 0.2},
         "office_home": {"steps": 10_000, "learning_rate": 1e-5, "sagm_alpha": 5e-4},
         "terra_incognita": {"steps": 10_000, "learning_rate": 5e-5, "weight_decay": 1e-4},
         "domain_net": {
@@ -66,19 +68,21 @@ PROTOCOLS: dict[str, dict[str, dict[str, Any]]] = {
     "domainbed": {
         "": _DOMAINBED,
         SMALL_IMAGES: {"batch_per_domain": 64, "evaluate_every": 100, "learning_rate": 1e-3},
+        "vlcs": {"swad_tolerance": 0.2},
         "office_home": {"sagm_alpha": 5e-4},
         "domain_net": {"evaluate_every": 1000, "sagm_alpha": 5e-4},
     },
     "swad": {
         "": {**_DOMAINBED, "validation_augmentation": False, "evaluate_every": 100},
         SMALL_IMAGES: {"batch_per_domain": 64, "learning_rate": 1e-3},
-        "vlcs": {"evaluate_every": 50},
+        "vlcs": {"evaluate_every": 50, "swad_tolerance": 0.2},
         "office_home": {"sagm_alpha": 5e-4},
         "domain_net": {"steps": 15_001, "evaluate_every": 500, "sagm_alpha": 5e-4},
     },
     "gmoe": {
         "": {**_DOMAINBED, "learning_rate": 3e-5, "weight_decay": 1e-6},
         SMALL_IMAGES: {"batch_per_domain": 64, "evaluate_every": 100, "learning_rate": 1e-3, "weight_decay": 0.0},
+        "vlcs": {"swad_tolerance": 0.2},
         "office_home": {"learning_rate": 1e-5, "sagm_alpha": 5e-4},
         "terra_incognita": {"learning_rate": 5e-5, "weight_decay": 1e-4},
         "domain_net": {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from messi.algorithms._base import build
+from messi.algorithms._base import Algorithm, build
 from messi.core.batch import Task
 from messi.core.errors import MessiError
 from messi.core.files import write_text
@@ -23,13 +23,15 @@ from messi.data.placement import place
 from messi.data.sampling import Sampler
 from messi.data.splits import Split, make_split, official_split
 from messi.data.vault import Vault
-from messi.engine.config import RunConfig
-from messi.engine.final import evaluate_selected
+from messi.diagnostics.document import diagnose
+from messi.engine.averaging import Averager
+from messi.engine.config import RunConfig, Settings
+from messi.engine.final import choose, evaluate_chosen
 from messi.engine.ledger import Ledger
 from messi.engine.loop import Training, train
-from messi.engine.observers import Observer, TensorBoard
+from messi.engine.observers import Observer, Stopwatch, TensorBoard
 from messi.engine.stepper import AdamStepper
-from messi.evaluation.selection import select
+from messi.evaluation.measure import role_summary
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class RunResult:
 
     path: Path
     selected_step: int
+    """The last step that went into the weights."""
     source_val: dict[str, float]
     """Accuracy of the selected model on the held-out part of every source domain."""
     target: dict[str, float]
@@ -112,6 +115,7 @@ def prepare(
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     torch.manual_seed(derive_seed("initialise", config.seed))
     algorithm = build(config.algorithm, task=task, encoder=config.encoder).to(device)
+    stopwatch = Stopwatch(device)
     return Training(
         folder=folder,
         config=settings,
@@ -125,8 +129,10 @@ def prepare(
             radius=settings.flatness_radius,
             alpha=settings.sagm_alpha,
         ),
+        averager=_averager(settings, algorithm),
         loader=loader,
-        ledger=Ledger(folder.records, [TensorBoard(folder.path / "tensorboard"), *observers]),
+        ledger=Ledger(folder.records, [TensorBoard(folder.path / "tensorboard"), stopwatch, *observers]),
+        stopwatch=stopwatch,
         task=task,
         capture=capture,
         description=_description(config, examples, split),
@@ -160,6 +166,17 @@ def placed(examples: Examples, device: torch.device) -> Examples:
     return dataclasses.replace(examples, inputs=place(inputs, device)) if isinstance(inputs, Images) else examples
 
 
+def _averager(settings: Settings, algorithm: Algorithm) -> Averager | None:
+    if settings.averaging == "none":
+        return None
+    return Averager(
+        algorithm,
+        optimum_patience=settings.swad_optimum_patience,
+        overfit_patience=settings.swad_overfit_patience,
+        tolerance=settings.swad_tolerance,
+    )
+
+
 def _sampler(config: RunConfig, examples: Examples, split: Split) -> Sampler:
     settings, members = config.settings, list(split.train.values())
     return Sampler(
@@ -190,18 +207,26 @@ def pick_device(name: str | None) -> torch.device:
 
 
 def _finish(training: Training, config: RunConfig) -> None:
-    selected = select(training.ledger.evaluations, config.settings.selection)
-    evaluate_selected(training, selected.step)
-    chosen = [record for record in training.ledger.evaluations if record.step == selected.step]
+    chosen = choose(training)
+    predictions = evaluate_chosen(training, chosen)
+    averaged = chosen.averaged_steps is not None
+    records = [r for r in training.ledger.evaluations if r.step == chosen.step and r.averaged == averaged]
+    accuracy = {role: {r.domain: r.accuracy for r in records if r.role == role} for role in ("source_val", "target")}
     result = {
-        "selection": selected.rule,
-        "selected_step": selected.step,
-        "source_val": {r.domain: r.accuracy for r in chosen if r.role == "source_val"},
-        "target": {r.domain: r.accuracy for r in chosen if r.role == "target"},
+        "selection": chosen.selection,
+        "validation": config.settings.selection,
+        "selected_step": chosen.step,
+        "averaged_steps": chosen.averaged_steps,
+        **accuracy,
+        "roles": {role: role_summary(by_domain) for role, by_domain in predictions.items() if by_domain},
         "target_part": config.settings.target_part,
         "protocol": config.protocol,
         "deviations": config.deviations(),
     }
+    # Before the result, whose presence means that there is nothing left to do.
+    document = diagnose(training.algorithm, training.loader, accuracy)
+    write_text(training.folder.diagnostics, json.dumps(document) + "\n")
+    write_text(training.folder.timing, json.dumps(training.stopwatch.timing(), indent=2) + "\n")
     write_text(training.folder.result, json.dumps(result, indent=2) + "\n")
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from messi.algorithms._base import Algorithm
+from messi.algorithms._inference import autocast
 from messi.core.batch import LossTerms
-from messi.evaluation.predict import autocast
 
 Flatness = Literal["none", "sam", "sagm"]
 

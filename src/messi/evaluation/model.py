@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from messi.algorithms._base import Algorithm, AlgorithmConfig, build
+from messi.algorithms._inference import batch_size as default_batch_size
 from messi.core.batch import InputSpec, Task
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
@@ -18,7 +19,6 @@ from messi.data.images import Images
 from messi.data.pictures import read_picture, to_tensor
 from messi.data.placement import sent
 from messi.data.preprocess import prepare
-from messi.evaluation.predict import batch_size as default_batch_size
 from messi.evaluation.predict import predict
 from messi.models.encoder import EncoderConfig
 

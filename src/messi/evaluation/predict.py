@@ -1,19 +1,14 @@
 """Running a model over data, without training anything."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from messi.algorithms._base import Algorithm
+from messi.algorithms._inference import autocast, evaluating
 from messi.core.batch import Prediction
-
-
-def batch_size(device: torch.device) -> int:
-    """Return how many images to predict at once: enough to fill a GPU, few enough for a CPU's caches."""
-    return 512 if device.type == "cuda" else 64
 
 
 @dataclass(frozen=True)
@@ -58,19 +53,3 @@ def predict(algorithm: Algorithm, batches: Iterable[Tensor]) -> Prediction:
     routing = [output.routing.float() for output in outputs if output.routing is not None]
     logits = torch.cat([output.logits.float() for output in outputs])
     return Prediction(logits=logits, routing=torch.cat(routing) if routing else None)
-
-
-def autocast(device: torch.device) -> torch.autocast:
-    """Return the precision that training and prediction run in: bfloat16 on a GPU, float32 on a CPU."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
-
-
-@contextmanager
-def evaluating(algorithm: Algorithm) -> Iterator[None]:
-    """Switch dropout and batch statistics off inside the block."""
-    was_training = algorithm.training
-    algorithm.eval()
-    try:
-        yield
-    finally:
-        algorithm.train(was_training)

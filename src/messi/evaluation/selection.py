@@ -10,10 +10,10 @@ from messi.core.records import EvaluationRecord, Record, Role
 
 
 class Reader:
-    """Hands a rule the evaluations of the roles that it declared, and raises for any other."""
+    """Hands a rule the evaluations of single steps in the roles that it declared, and raises for any other."""
 
     def __init__(self, records: Iterable[Record], roles: frozenset[Role], rule: str) -> None:
-        self._records = [record for record in records if isinstance(record, EvaluationRecord)]
+        self._records = [r for r in records if isinstance(r, EvaluationRecord) and not r.averaged]
         self._roles, self._rule = roles, rule
 
     def accuracies(self, role: Role) -> dict[int, list[float]]:

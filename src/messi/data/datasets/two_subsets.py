@@ -2,8 +2,9 @@
 
 In domains a1 and a2 the first feature is the label and the second is noise; in b1 and b2 it is the reverse. The
 third feature is a style that tells the subsets apart and says nothing of the label: without it the subset, and
-with it the label, could not be told from the input at all. A representation that is invariant over all four domains
-must give up one of the two predictive features; one expert per subset keeps both.
+with it the label, could not be told from the input at all. Neither feature alone predicts the label in all four
+domains, and aligned strongly over all of them neither survives in a linear representation; one expert per subset
+keeps both.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,75 @@
+"""Small pictures of examples that say something: those that an expert is for, and mistakes.
+
+Legend: N examples, M experts.
+"""
+
+import base64
+import io
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from messi.data.pictures import to_picture
+from messi.data.vault import Vault
+from messi.diagnostics.observed import Observed
+
+SIDE, QUALITY = 56, 60
+"""Pixels of the longer side at most, and WebP's quality: a kilobyte or two."""
+MOST = 8
+"""Pictures of an expert or a domain."""
+MOST_DOMAINS = 12
+"""Domains whose mistakes are shown: nobody looks at hundreds."""
+
+
+def experts_pictures(vault: Vault, seen: Observed, stream: torch.Generator) -> list[list[dict[str, Any]]]:
+    """Return the examples with the largest weight of every expert; of equal ones any, not the first ones."""
+    if seen.routing is None:
+        return []
+    order = torch.randperm(len(seen.routing), generator=stream)
+    best = order[seen.routing[order].argsort(dim=0, descending=True, stable=True)[:MOST]]
+    return [
+        [_picture(vault, seen, row) | {"weight": float(seen.routing[row, expert])} for row in rows.tolist()]
+        for expert, rows in enumerate(best.T)
+    ]
+
+
+def mistakes_pictures(vault: Vault, seen: Observed) -> dict[str, list[dict[str, Any]]]:
+    """Return the wrong answers in every domain that the model was surest of."""
+    return {
+        name: [_mistake(vault, seen, row) for row in surest_mistakes(seen.logits, seen.labels, seen.domains == number)]
+        for number, name in enumerate(seen.domain_names[:MOST_DOMAINS])
+    }
+
+
+def surest_mistakes(logits: Tensor, labels: Tensor, candidates: Tensor) -> list[int]:
+    """Return up to ``MOST`` wrong answers among the candidates, a mask [N], from the surest down."""
+    confidence, answers = logits.double().softmax(-1).max(-1)
+    wrong = (candidates & (answers != labels)).nonzero().squeeze(1)
+    order = confidence[wrong].argsort(descending=True, stable=True)
+    rows: list[int] = wrong[order[:MOST]].tolist()
+    return rows
+
+
+def _mistake(vault: Vault, seen: Observed, row: int) -> dict[str, Any]:
+    confidence, answer = seen.logits[row].double().softmax(-1).max(-1)
+    picture = _picture(vault, seen, row)
+    del picture["domain"]
+    return picture | {"predicted": vault.classes[int(answer)], "confidence": float(confidence)}
+
+
+def _picture(vault: Vault, seen: Observed, row: int) -> dict[str, Any]:
+    return {
+        "src": thumbnail(vault.images(seen.examples[row : row + 1])[0]),
+        "class": vault.classes[int(seen.labels[row])],
+        "domain": seen.domain_names[int(seen.domains[row])],
+    }
+
+
+def thumbnail(pixels: Tensor) -> str:
+    """Return an image, uint8 [channels, height, width], as a small WebP in an address for web pages."""
+    picture = to_picture(pixels).convert("RGB")
+    picture.thumbnail((SIDE, SIDE))
+    content = io.BytesIO()
+    picture.save(content, "WEBP", quality=QUALITY)
+    return "data:image/webp;base64," + base64.b64encode(content.getvalue()).decode()

@@ -1,0 +1,62 @@
+import math
+
+import pytest
+import torch
+
+from messi.core.errors import MessiError
+from messi.diagnostics.slots import correlation, domain_pairs, overlap, responsibilities, top_slots
+from messi.losses.ssi import find_slots, slot_weights
+
+NAN = float("nan")
+
+
+def test_responsibilities_by_hand() -> None:
+    cells = torch.tensor([[[1.0, 0.0]], [[0.25, 0.75]], [[NAN, NAN]]])
+    found = responsibilities(cells)
+    assert domain_pairs(3) == [(0, 1), (0, 2), (1, 2)]
+    gate = [1 / (1 + math.exp(-4 * mass)) for mass in (1.0, 0.25, 0.0, 0.75)]
+    assert found[0, 0].tolist() == pytest.approx([gate[0] * gate[1], gate[2] * gate[3]])
+    assert found[1:].isnan().all()
+
+
+def test_they_are_the_weights_of_the_loss_where_a_batch_is_all_there_is() -> None:
+    stream = torch.Generator().manual_seed(0)
+    routing = torch.rand(24, 3, generator=stream).softmax(-1)
+    labels, domains = torch.arange(24) % 2, torch.arange(24) // 8
+    cells = torch.stack(
+        [torch.stack([routing[(domains == k) & (labels == c)].mean(0) for c in range(2)]) for k in range(3)]
+    )
+    weights = slot_weights(routing, find_slots(labels, domains), sharpness=4.0)
+    # The loss lists the pairs of the first class, then those of the second.
+    torch.testing.assert_close(weights.T.unflatten(0, (2, 3)).transpose(0, 1), responsibilities(cells))
+
+
+def test_correlation_by_hand_over_the_slots_that_both_have() -> None:
+    first = torch.tensor([1.0, 2.0, 3.0, NAN, 9.0])
+    second = torch.tensor([2.0, 4.0, 6.0, 1.0, NAN])
+    assert correlation(first, second) == pytest.approx(1)
+    assert correlation(first, -second) == pytest.approx(-1)
+    # Deviations (-1, 0, 1) and (-1, 2, -1) / 1: orthogonal.
+    assert correlation(first, torch.tensor([0.0, 3.0, 0.0, 0.0, NAN])) == pytest.approx(0)
+    assert math.isnan(correlation(first, torch.ones(5)))
+
+
+def test_top_slots_and_their_overlap_by_hand() -> None:
+    weights = torch.tensor([[0.1, 0.9, NAN], [0.5, 0.7, 0.2]])
+    half = top_slots(weights, share=0.4)
+    assert half.tolist() == [[False, True, False], [False, True, False]]
+    assert top_slots(weights, share=1.0).sum() == 5
+    assert top_slots(weights, share=0.01).sum() == 1
+    other = torch.tensor([[False, True, False], [True, False, True]])
+    assert overlap(half, other) == pytest.approx(1 / 4)
+    assert overlap(half, half) == 1
+
+
+def test_of_equal_weights_the_first_are_taken() -> None:
+    assert top_slots(torch.ones(4), share=0.5).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5, 10])
+def test_a_share_that_is_none_is_named(share: float) -> None:
+    with pytest.raises(MessiError, match="share must be above 0 and at most 1"):
+        top_slots(torch.ones(4), share=share)
