@@ -1,7 +1,8 @@
-"""Small data that tests make themselves."""
+"""Small data that tests make themselves, and a real browser for the pages."""
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # The problems are tiny: more threads only wait for each other, in this process and in those that tests start.
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
 
 # Without a GPU, Triton's own interpreter runs the kernels, slowly and exactly.
 if not torch.cuda.is_available():
@@ -66,3 +68,34 @@ def quick_config() -> RunConfig:
         target=("b2",),
         training=TrainingConfig(steps=12, evaluate_every=5, log_every=2, batch_per_domain=8),
     )
+
+
+_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Return the path of a Chromium; its absence is an error only where nobody would notice a skip."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    reason = "No Chromium was found, so no page was opened; install it with: apt-get install chromium"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Browser]:
+    """Start one browser for all tests."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
+        yield browser
+        browser.close()

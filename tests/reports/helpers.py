@@ -40,6 +40,11 @@ class Sample:
     fingerprint: str = "f00d"
     settings: dict[str, Any] = field(default_factory=dict)
     """More settings of the algorithm."""
+    steps: int = 30
+    more: tuple[Record, ...] = ()
+    """Records besides those of the three evaluations."""
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    """What ``diagnostics.json`` says; empty: there is none."""
 
     def write(self, path: Path) -> Path:
         """Write the folder and return its path."""
@@ -47,7 +52,7 @@ class Sample:
         folder = RunDir(path)
         folder.description.write_text(json.dumps(self._description()))
         writer = RecordWriter(folder.records, size=0)
-        for record in [*self._learning(), *self._routing(), *(self._examples(path) if self.images else [])]:
+        for record in [*self._learning(), *self.more, *self._routing(), *(self._examples(path) if self.images else [])]:
             writer.write(record)
         writer.close()
         result = {
@@ -55,9 +60,11 @@ class Sample:
             "selected_step": 20,
             "target_part": "all",
             "protocol": "messi",
-            "deviations": {"steps": 30},
+            "deviations": {"steps": self.steps},
         }
         folder.result.write_text(json.dumps(result))
+        if self.diagnostics:
+            folder.diagnostics.write_text(json.dumps(self.diagnostics))
         return path
 
     def _description(self) -> dict[str, Any]:
@@ -65,7 +72,7 @@ class Sample:
             "data": {"name": "pets"},
             "target": list(self.targets),
             "algorithm": {"name": self.algorithm, **self.settings},
-            "training": {"steps": 30},
+            "training": {"steps": self.steps},
             "seed": self.seed,
         }
         return {

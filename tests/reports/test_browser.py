@@ -10,6 +10,7 @@ from messi.core.records import RoutingRecord
 from messi.reports.page import write_report
 from messi.reports.runs import read_run
 
+from .documents import document
 from .helpers import HOSTILE_ATTRIBUTE, HOSTILE_TAG, Sample
 
 # The contrast of text with what lies behind it, by the formula of WCAG, transparency included.
@@ -78,14 +79,14 @@ def assert_no_sideways_scrolling(page: Page) -> None:
 
 
 def test_the_page_opens_quietly_and_alone(tmp_path: Path, view: View, scheme: str) -> None:
-    file, _ = report(tmp_path, Sample(), Sample(algorithm="erm", experts=()))
+    file, _ = report(tmp_path, Sample(diagnostics=document()), Sample(algorithm="erm", experts=()))
     page = view.open(file)
     page.wait_for_load_state("networkidle")
     assert view.complaints == []
     assert [url for url in view.requests if not url.startswith("data:")] == [file.as_uri()]
     assert_no_sideways_scrolling(page)
     widths = page.eval_on_selector_all("img", "images => images.map(image => image.naturalWidth)")
-    assert widths == [8, 8, 8]
+    assert widths == [56] * 8 + [8] * 3  # two pictures of each of three experts, two mistakes, three examples
     background = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
     assert (sum(background) > 382) == (scheme == "light")
 
@@ -111,9 +112,11 @@ def test_the_heat_map_shows_the_records(tmp_path: Path, view: View) -> None:
 
 
 def test_all_text_can_be_read(tmp_path: Path, view: View) -> None:
-    file, _ = report(tmp_path, Sample(), Sample(algorithm="erm", experts=(), fingerprint="beef"))
+    others = Sample(algorithm="erm", experts=(), fingerprint="beef", diagnostics=document(experts=0))
+    file, _ = report(tmp_path, Sample(diagnostics=document(experts=9)), others)
     page = view.open(file)
-    text = page.locator("p, th, td, h1, h2, h3, h4, a, span.badge, span.quiet, span.mark, pre")
+    page.locator("details").evaluate_all("all => all.forEach(part => { part.open = true; })")
+    text = page.locator("p, th, td, h1, h2, h3, h4, a, dt, dd, li, label, button, summary, span, pre")
     faint = text.evaluate_all(f"all => all.filter(e => ({CONTRAST})(e) < 4.5).map(e => e.innerText)")
     assert faint == []
 
@@ -134,7 +137,7 @@ def test_the_ring_lies_on_the_selected_step(tmp_path: Path, view: View) -> None:
     file, _ = report(tmp_path, Sample())
     page = view.open(file)
     plot = page.locator("#curves .wide .plot").bounding_box()
-    ring = page.locator("#curves .selected").bounding_box()
+    ring = page.locator("#curves .wide .selected").bounding_box()
     assert plot is not None
     assert ring is not None
     # Step 20 of 30; 85 % on an axis whose ticks the page itself shows.
@@ -154,14 +157,20 @@ def test_names_are_shown_as_they_are(tmp_path: Path, view: View) -> None:
         sources={HOSTILE_TAG: (0.1, 0.2, 0.1), "photo": (0.1, 0.2, 0.1)},
         targets={HOSTILE_ATTRIBUTE: 0.5},
         classes=(HOSTILE_ATTRIBUTE, HOSTILE_TAG),
+        diagnostics=document(
+            domains=(HOSTILE_TAG, "photo"), targets=(HOSTILE_ATTRIBUTE,), classes=(HOSTILE_ATTRIBUTE, HOSTILE_TAG)
+        ),
     )
     file, _ = report(tmp_path, sample, sample)
     page = view.open(file)
     assert view.complaints == []
-    assert page.locator("script, [onload]").count() == 0
-    assert page.locator(".heat tbody tr:not(.group) th").first.inner_text() == HOSTILE_ATTRIBUTE
+    assert page.locator("script").count() == 1
+    assert page.locator("[onload]").count() == 0
+    assert page.locator(".slots tbody th").all_inner_texts()[:2] == [HOSTILE_ATTRIBUTE, HOSTILE_TAG]
     assert HOSTILE_TAG in page.locator("h1").inner_text()
-    assert HOSTILE_TAG in page.locator(".stop title").first.evaluate("title => title.textContent")
+    assert HOSTILE_TAG in (page.locator(".stop").first.get_attribute("data-tip") or "")
+    page.locator(".slot").first.hover()
+    assert HOSTILE_TAG in page.locator(".tipbox").inner_text()
     assert page.locator(".truth").first.inner_text() == f"label {HOSTILE_ATTRIBUTE}"
     assert HOSTILE_ATTRIBUTE in (page.locator("img").first.get_attribute("alt") or "")
 
@@ -176,10 +185,15 @@ def test_long_names_and_many_runs_scroll_in_their_own_boxes(tmp_path: Path, view
             classes=(f"cat{long}", "dog"),
             experts=(1 / 24,) * 24,
             settings={long: long},
+            diagnostics=document(
+                domains=(f"photo{long}", "art"), targets=(f"sketch{long}",), classes=(f"cat{long}", "dog"), experts=24
+            ),
         )
         for number in range(7)
     ]
     file, _ = report(tmp_path, *samples)
-    assert_no_sideways_scrolling(view.open(file))
+    page = view.open(file)
+    page.locator("details").evaluate_all("all => all.forEach(part => { part.open = true; })")
+    assert_no_sideways_scrolling(page)
     results = view.page.locator(".scroll").first
     assert results.evaluate("box => box.scrollWidth > box.clientWidth")

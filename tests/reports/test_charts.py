@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messi.reports.charts import Chart, Point, Series, accuracy_chart, draw, loss_charts, ticks
+from messi.core.records import TrainRecord
+from messi.reports.charts import Bar, Chart, Point, Series, draw, ticks
+from messi.reports.curves import MOST_POINTS, accuracy_chart, domain_charts, growth_chart, loss_charts, thinned
 from messi.reports.runs import read_run
 
 from .helpers import Sample
@@ -23,7 +25,7 @@ def charts_of(paths: list[Path]) -> dict[str, Chart]:
 
 def test_accuracy_has_a_line_per_run_and_a_point_per_evaluation(runs: list[Path]) -> None:
     chart = accuracy_chart([read_run(path) for path in runs])
-    assert [(line.run, len(line.points)) for line in chart.lines] == [(0, 3), (1, 3)]
+    assert [(line.place, len(line.points)) for line in chart.lines] == [(0, 3), (1, 3)]
 
 
 def test_accuracy_is_the_mean_over_sources_and_the_selected_step_is_marked(runs: list[Path]) -> None:
@@ -48,8 +50,8 @@ def test_pointing_at_a_step_tells_every_value(runs: list[Path]) -> None:
 def test_loss_terms_stand_apart_and_their_sum_first(runs: list[Path]) -> None:
     charts = charts_of(runs)
     assert list(charts) == ["loss (sum of the terms)", "cls", "ssi"]
-    assert [line.run for line in charts["ssi"].lines] == [0]
-    assert [line.run for line in charts["cls"].lines] == [0, 1]
+    assert [line.place for line in charts["ssi"].lines] == [0]
+    assert [line.place for line in charts["cls"].lines] == [0, 1]
     assert charts["loss (sum of the terms)"].stops[2].text == "step 30\nmessi: 0.53\nerm: 0.5"
 
 
@@ -77,6 +79,60 @@ def test_full_accuracy_has_no_tick_above_it() -> None:
 def test_steps_have_whole_ticks() -> None:
     chart = draw("t", [Series(0, "a", {1: 0.5, 3: 0.7})], str, last=3)
     assert [tick.text for tick in chart.x_ticks] == ["0", "1", "2", "3"]
+
+
+def test_every_domain_has_a_chart_with_the_runs_that_trained_on_it(runs: list[Path]) -> None:
+    photo, art = domain_charts([read_run(path) for path in runs])
+    assert (photo.title, art.title) == ("photo", "art")
+    assert photo.stops[1].text == "step 20\nmessi: 80.0 %\nerm: 60.0 %"
+    assert [line.place for line in art.lines] == [0]
+
+
+def test_joined_records_stay_means_over_steps() -> None:
+    few = [TrainRecord(step=step, terms={"cls": 1.0}) for step in range(MOST_POINTS)]
+    assert thinned(few) == few
+    # 250 records of 10 steps and a last one of 5, whose value counts half as much as the others'.
+    many = [TrainRecord(step=10 * n, terms={"cls": float(n)} | ({"ssi": 5.0} if n > 1 else {})) for n in range(1, 251)]
+    joined = thinned([*many, TrainRecord(step=2505, terms={"cls": 1000.0})])
+    assert len(joined) == 84
+    assert joined[0] == TrainRecord(step=30, terms={"cls": 2.0, "ssi": 5.0})
+    assert joined[-1].step == 2505
+    assert joined[-1].terms["cls"] == pytest.approx((10 * 250 + 5 * 1000) / 15)
+
+
+def growing(folder: Path, *numbers: int, target: str = "sketch") -> list[Path]:
+    samples = [
+        Sample(algorithm="erm", seed=seed, sources=dict.fromkeys("abcdefgh"[:number], (0.5, 0.6, 0.5)),
+               targets={target: 0.5 + 0.01 * number + 0.02 * seed})
+        for number in numbers for seed in (0, 1)
+    ]  # fmt: skip
+    return [sample.write(folder / f"{target}{number}") for number, sample in enumerate(samples)]
+
+
+def test_growth_is_the_mean_over_runs_with_so_many_sources(tmp_path: Path) -> None:
+    chart = growth_chart([read_run(path) for path in growing(tmp_path, 2, 4, 8)])
+    assert chart is not None
+    assert chart.axis == "source domains"
+    assert [stop.text for stop in chart.stops] == [
+        "2 source domains\nerm: 53.0 % ± 1.4 (n = 2)",
+        "4 source domains\nerm: 55.0 % ± 1.4 (n = 2)",
+        "8 source domains\nerm: 59.0 % ± 1.4 (n = 2)",
+    ]
+    assert [point.x for point in chart.lines[0].points] == [25, 50, 100]
+    assert len(chart.lines[0].bars) == 3
+
+
+def test_there_is_no_growth_without_different_numbers_or_with_different_targets(tmp_path: Path) -> None:
+    same = growing(tmp_path, 2)
+    assert growth_chart([read_run(path) for path in same]) is None
+    other = growing(tmp_path, 4, target="cartoon")
+    assert growth_chart([read_run(path) for path in [*same, *other]]) is None
+
+
+def test_a_deviation_is_drawn_inside_the_plot() -> None:
+    chart = draw("t", [Series(0, "a", {5: 1.0, 10: 2.0}, deviations={10: 1.0})], str, last=10)
+    assert [tick.text for tick in chart.y_ticks] == ["1", "1.5", "2", "2.5", "3"]
+    assert chart.lines[0].bars == (Bar(100, top=0, bottom=100),)
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-9, 1e6))

@@ -1,4 +1,3 @@
-import ast
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -7,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from messi.core.errors import MessiError
+from messi.core.records import EvaluationRecord, Record, TrainRecord
 from messi.reports.page import write_report
 from messi.reports.runs import read_run
-from messi.reports.settings import rerun_snippet, settings_table
+from messi.reports.settings import settings_table
 
+from .documents import document
 from .helpers import HOSTILE_ATTRIBUTE, HOSTILE_TAG, Sample
 
 
@@ -42,6 +43,7 @@ def hostile(name: str) -> Sample:
         classes=(name, f"other {name}"),
         fingerprint=name,
         settings={name: name},
+        diagnostics=document(domains=(name, f"{name}2"), targets=(f"target {name}",), classes=(name, f"other {name}")),
     )
 
 
@@ -50,7 +52,7 @@ def hostile(name: str) -> Sample:
 )
 def test_names_never_become_markup(tmp_path: Path, name: str) -> None:
     page = page_of(tmp_path / "page.html", hostile(name), hostile(name))
-    plain, found = Outline(page_of(tmp_path / "plain.html", Sample(), Sample())), Outline(page)
+    plain, found = Outline(page_of(tmp_path / "plain.html", hostile("name"), hostile("name"))), Outline(page)
     assert found.tags == plain.tags
     assert not [key for key, _ in found.attributes if key.startswith("on")]
     assert {key for key, _ in found.attributes} == {key for key, _ in plain.attributes}
@@ -66,11 +68,13 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_method_without_router_and_inputs_without_images_are_said(tmp_path: Path) -> None:
-    page = page_of(tmp_path / "page.html", Sample(algorithm="erm", experts=(), images=False))
+    diagnostics = document(experts=0)
+    page = page_of(tmp_path / "page.html", Sample(algorithm="erm", experts=(), images=False, diagnostics=diagnostics))
     assert "There is no routing to show for erm: the method has no router." in page
+    assert "There are no slots to show for erm: that takes a router and two source domains." in page
     assert "There are no example images to show" in page
-    assert "img" not in Outline(page).tags
-    assert 'class="heat"' not in page
+    assert 'class="heat' not in page
+    assert 'class="slots' not in page
 
 
 def test_only_the_run_without_router_is_named(tmp_path: Path) -> None:
@@ -128,11 +132,53 @@ def test_settings_that_only_one_method_has_do_not_differ(tmp_path: Path) -> None
     assert list(config)[2:5] == ["algorithm.name", "algorithm.lr", "algorithm.sharpness"]
 
 
-def test_the_lines_to_run_again_name_the_folders_whatever_they_are_called(tmp_path: Path) -> None:
-    names = ["it's", 'quo"te', "new\nline"]
-    runs = [read_run(Sample(seed=place).write(tmp_path / name)) for place, name in enumerate(names)]
-    (loop,) = [node for node in ast.parse(rerun_snippet(runs)).body if isinstance(node, ast.For)]
-    assert ast.literal_eval(loop.iter) == names
+def test_diagnostics_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    path = Sample(diagnostics=document()).write(tmp_path / "run")
+    file = path / "diagnostics.json"
+    for content, reason in (
+        ("{", "is damaged: Expecting property name"),
+        ("[]", "it must hold one JSON object"),
+        ('{"slots": {"pairs": [[0, 1]]}}', r"is not one that this version can read \(KeyError: 'responsibilities'\)"),
+        ('{"calibration": 3}', "is not one that this version can read"),
+    ):
+        file.write_text(content)
+        with pytest.raises(MessiError, match=rf"diagnostics\.json .*{reason}.*[Tt]ake it away"):
+            write_report([path], tmp_path / "page.html")
+
+
+def test_runs_without_diagnostics_say_so_once(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "page.html", Sample(), Sample(seed=1))
+    assert page.count("diagnostics.json") == 1
+    assert 'href="#embedding"' not in page
+    mixed = page_of(tmp_path / "mixed.html", Sample(diagnostics=document()), Sample(algorithm="erm", experts=()))
+    assert "There is no embedding to show for erm: the run folder has no diagnostics.json." in mixed
+
+
+def test_ten_runs_of_many_domains_and_classes_stay_small(tmp_path: Path) -> None:
+    domains, classes = [f"location {number}" for number in range(20)], [f"species {number}" for number in range(345)]
+    diagnostics = document(domains=domains, classes=classes, experts=6, points=600, pictures=8)
+    more: list[Record] = [
+        TrainRecord(step=step, terms=dict.fromkeys("abcde", 1 / step)) for step in range(40, 5001, 10)
+    ]
+    more += [
+        EvaluationRecord(step=step, role="source_val", domain=domain, count=30, accuracy=step / 5000, loss=0.1)
+        for step in range(200, 5001, 200) for domain in domains
+    ]  # fmt: skip
+    samples = [
+        Sample(
+            seed=seed,
+            steps=5000,
+            sources=dict.fromkeys(domains, (0.5, 0.8, 0.7)),
+            classes=tuple(classes),
+            more=tuple(more),
+            diagnostics=diagnostics,
+        )
+        for seed in range(10)
+    ]  # fmt: skip
+    page = page_of(tmp_path / "page.html", *samples)
+    assert len(page.encode()) < 5_000_000
+    assert "20 classes and 21 pairs of domains; left out: 325 classes, 169 pairs." in page
+    assert "the most decided; 285 more are left out" in page
 
 
 def test_a_page_is_written_without_torch(tmp_path: Path) -> None:

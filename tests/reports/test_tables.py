@@ -37,6 +37,7 @@ def test_a_row_says_how_the_selected_step_did(tmp_path: Path) -> None:
         "seed": 3,
         "steps": 30,
         "selected_step": 20,
+        "averaged_steps": None,
         "validation_count": 10 + 30,
         "target_part": "all",
         "selection": "source_val",

@@ -33,7 +33,7 @@ def _row(result: ResultRow) -> Row:
         "Accuracy %": percent(target.accuracy),
         "n": target.count,
         "Validation %": percent(result.validation),
-        "Selected step": f"{result.selected_step} of {result.steps}",
+        "Selected step": f"{result.selected_steps} of {result.steps}",
         "Selection": result.selection,
         "Target part": result.target_part,
         "Protocol": result.protocol,

@@ -1,16 +1,22 @@
-"""What is shown domain by domain: the routing heat map and the example images."""
+"""What is shown domain by domain: accuracies and example images."""
 
 import base64
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from PIL import Image
+
 from messi.core.errors import MessiError
-from messi.core.records import ExampleRecord, Role
+from messi.core.records import EvaluationRecord, ExampleRecord, Role
 from messi.reports.runs import FinishedRun
 
+PICTURES_PER_DOMAIN = 8
 _PNG = b"\x89PNG\r\n\x1a\n"
+_SMALL = 64
+_LARGEST = (96, 96)
 
 
 class _OfDomain(Protocol):
@@ -21,6 +27,15 @@ class _OfDomain(Protocol):
 
 
 Item = TypeVar("Item", bound=_OfDomain)
+
+
+@dataclass(frozen=True)
+class DomainRow:
+    """How every run did on one domain; None where it was not measured."""
+
+    role: Role
+    domain: str
+    results: tuple[EvaluationRecord | None, ...]
 
 
 @dataclass(frozen=True)
@@ -53,19 +68,47 @@ def by_domain(items: Iterable[Item]) -> dict[tuple[Role, str], list[Item]]:
     return dict(sorted(groups.items(), key=lambda group: group[0][0] != "target"))
 
 
-def pictures(runs: Sequence[FinishedRun]) -> list[Picture]:
-    """Return the example images of all runs; one that several runs have appears once."""
+def domain_rows(runs: Sequence[FinishedRun]) -> list[DomainRow]:
+    """Return how the selected models did on every domain in every role, the targets first."""
+    measured = [
+        {(r.role, r.domain): r for role in ("target", run.validation, "source_test") for r in run.selected(role)}
+        for run in runs
+    ]
+    keys = dict.fromkeys(key for found in measured for key in found)
+    rows = [DomainRow(*key, tuple(found.get(key) for found in measured)) for key in keys]
+    return sorted(rows, key=lambda row: row.role != "target")
+
+
+def pictures(runs: Sequence[FinishedRun]) -> dict[tuple[Role, str], list[Picture]]:
+    """Return a few example images of every domain; one that several runs have appears once, and before others."""
     found: dict[tuple[Role, str, str, bytes], Picture] = {}
     for place, run in enumerate(runs):
         for record in run.of_kind(ExampleRecord):
             content = _read_png(run.path / record.image)
             key = (record.role, record.domain, record.label, content)
             if key not in found:
-                uri = "data:image/png;base64," + base64.b64encode(content).decode()
-                width = int.from_bytes(content[16:20])
-                found[key] = Picture(record.role, record.domain, record.label, uri, width <= 64, [])
+                small = int.from_bytes(content[16:20]) <= _SMALL
+                uri = _uri("png", content) if small else _thumbnail(content)
+                found[key] = Picture(record.role, record.domain, record.label, uri, small, [])
             found[key].answers.append(Answer(place, record))
-    return list(found.values())
+    groups = by_domain(found.values())
+    return {
+        key: sorted(group, key=lambda picture: -len(picture.answers))[:PICTURES_PER_DOMAIN]
+        for key, group in groups.items()
+    }
+
+
+def _thumbnail(content: bytes) -> str:
+    """Return a photograph small enough that a page can hold hundreds."""
+    with Image.open(io.BytesIO(content)) as picture:
+        picture.thumbnail(_LARGEST)
+        smaller = io.BytesIO()
+        picture.save(smaller, "webp", quality=75)
+    return _uri("webp", smaller.getvalue())
+
+
+def _uri(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def _read_png(path: Path) -> bytes:

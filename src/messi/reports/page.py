@@ -1,19 +1,25 @@
-"""One page that shows what runs did: a single file that needs no network and runs no script."""
+"""One page that shows what runs did: a single file that needs no network."""
 
 from collections.abc import Sequence
 from pathlib import Path
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from typing import Any
 
 from messi.core.errors import MessiError
 from messi.core.files import write_text
-from messi.core.records import RoutingRecord
-from messi.reports.charts import accuracy_chart, loss_charts
-from messi.reports.domains import by_domain, pictures
-from messi.reports.runs import FinishedRun, read_run
-from messi.reports.settings import rerun_snippet, settings_table
+from messi.reports.calibration import ROLES
+from messi.reports.curves import accuracy_chart, domain_charts, growth_chart, loss_charts
+from messi.reports.domains import domain_rows, pictures
+from messi.reports.embedding import LOOKS, SIZE
+from messi.reports.methods import GROWTH, group_by_method, method_table
+from messi.reports.numbers import numbers
+from messi.reports.rendering import environment
+from messi.reports.rerun import rerun_command, rerun_snippet
+from messi.reports.runs import FinishedRun, read_run, run_labels
+from messi.reports.sections import sections
+from messi.reports.settings import settings_table
+from messi.reports.shell import render_page
 from messi.reports.tables import percent, result_rows, result_table
-from messi.reports.words import part_in_words, summary, title
+from messi.reports.words import facts, part_in_words, role_in_words, spread_in_words, summary, title
 
 
 def write_report(runs: Sequence[Path], out: Path) -> None:
@@ -27,28 +33,46 @@ def write_report(runs: Sequence[Path], out: Path) -> None:
 
 def render(runs: Sequence[FinishedRun]) -> str:
     """Return the page as HTML."""
-    environment = Environment(
-        loader=PackageLoader("messi.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    templates = environment()
+    templates.filters |= {
+        "percent": percent,
+        "part_in_words": part_in_words,
+        "role_in_words": role_in_words,
+        "spread_in_words": spread_in_words,
+    }
+    parts = sections(runs, run_labels(runs))
+    return render_page(
+        templates,
+        "page.html",
+        looks=LOOKS,
+        size=SIZE,
+        roles=[role for role in ROLES if any(role in found for found in parts["calibration"].runs.values())],
+        **_of_records(runs),
+        diagnosed=any(run.diagnostics for run in runs),
+        numbers=numbers(runs),
+        sections=parts,
     )
-    environment.filters["percent"] = percent
-    environment.filters["part_in_words"] = part_in_words
+
+
+def _of_records(runs: Sequence[FinishedRun]) -> dict[str, Any]:
     rows = result_rows(runs)
-    routing = {place: by_domain(run.of_kind(RoutingRecord)) for place, run in enumerate(runs)}
-    return environment.get_template("page.html").render(
-        title=title(runs),
-        summary=summary(runs, rows),
-        runs=runs,
-        rows=rows,
-        table=result_table(rows),
-        accuracy=accuracy_chart(runs),
-        losses=loss_charts(runs),
-        routing={place: groups for place, groups in routing.items() if groups},
-        unrouted=[rows[place].label for place, groups in routing.items() if not groups],
-        examples=by_domain(pictures(runs)),
-        settings=settings_table(runs),
-        snippet=rerun_snippet(runs),
-    )
+    growth = growth_chart(runs)
+    return {
+        "title": title(runs),
+        "summary": summary(runs, rows),
+        "facts": facts(runs),
+        "runs": runs,
+        "rows": rows,
+        "table": result_table(rows),
+        "methods": method_table(runs),
+        "domains": domain_rows(runs),
+        "growth": growth,
+        "growing": list(group_by_method(runs, besides=GROWTH)) if growth else [],
+        "accuracy": accuracy_chart(runs),
+        "domain_curves": domain_charts(runs),
+        "losses": loss_charts(runs),
+        "examples": pictures(runs),
+        "settings": settings_table(runs),
+        "commands": [rerun_command(run) for run in runs],
+        "snippet": rerun_snippet(runs),
+    }

@@ -1,7 +1,8 @@
 """A finished run folder as values, and the names that tell several runs apart."""
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,18 +36,27 @@ class FinishedRun:
     validation: Role
     """The role that the selection rule reads."""
     selected_step: int
+    averaged_steps: tuple[int, int] | None
+    """The first and the last step that the weights are the mean of; None where they are those of the selected step."""
     target_part: str
     protocol: str
     """Its name, and the settings that are not its own."""
     records: tuple[Record, ...]
+    diagnostics: dict[str, Any]
+    """What ``diagnostics.json`` says; empty where the folder has none."""
 
     def of_kind(self, kind: type[RecordType]) -> list[RecordType]:
         """Return the records of one kind."""
         return [record for record in self.records if isinstance(record, kind)]
 
+    @property
+    def marked_step(self) -> int:
+        """The step to mark in a curve over steps; 0 where the weights are of several."""
+        return 0 if self.averaged_steps else self.selected_step
+
     def selected(self, role: Role) -> list[EvaluationRecord]:
         """Return how the selected model did on every domain in a role."""
-        evaluations = self.of_kind(EvaluationRecord)
+        evaluations = [r for r in self.of_kind(EvaluationRecord) if r.averaged == bool(self.averaged_steps)]
         return [r for r in evaluations if r.role == role and r.step == self.selected_step]
 
 
@@ -70,11 +80,13 @@ def read_run(path: Path) -> FinishedRun:
             targets=tuple(description["target"]),
             environment=description["environment"],
             selection=result["selection"],
-            validation=result["selection"],
+            validation=result.get("validation", result["selection"]),
             selected_step=result["selected_step"],
+            averaged_steps=tuple(result.get("averaged_steps") or ()) or None,
             target_part=result["target_part"],
             protocol="; ".join([result["protocol"], *(f"{k} {v}" for k, v in result["deviations"].items())]),
             records=tuple(folder.read_records()),
+            diagnostics=_read_diagnostics(folder.diagnostics),
         )
     except KeyError as error:
         raise MessiError(f"{path} is not a run that this version can read: {error} is missing.") from error
@@ -94,18 +106,35 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def run_labels(runs: Sequence[FinishedRun]) -> list[str]:
-    """Name every run by its algorithm and the settings in which runs of the same algorithm differ."""
-    flats = [flatten(run.config) for run in runs]
+def run_labels(runs: Sequence[FinishedRun], *, besides: Collection[str] = ()) -> list[str]:
+    """Name every run by its algorithm and the settings, besides those named, in which runs of it differ."""
+    flats = [{key: value for key, value in flatten(run.config).items() if key not in besides} for run in runs]
     labels = []
     for run, flat in zip(runs, flats, strict=True):
         peers = [other for peer, other in zip(runs, flats, strict=True) if peer.algorithm == run.algorithm]
         differing = [key for key in flat if any(peer.get(key) != flat[key] for peer in peers)]
         differing.sort(key=lambda key: key not in ("target", "seed"))
-        labels.append(", ".join([run.algorithm, *(f"{k.rpartition('.')[2]} {flat[k]}" for k in differing[:3])]))
+        labels.append(", ".join([run.algorithm, *(f"{_last_part(key)} {flat[key]}" for key in differing[:3])]))
     total, seen = Counter(labels), Counter[str]()
     for place, label in enumerate(labels):
         if total[label] > 1:
             seen[label] += 1
             labels[place] = f"{label} #{seen[label]}"
     return labels
+
+
+def _last_part(key: str) -> str:
+    """Return the part of a dotted name that says most: of ``data.name`` that is the first."""
+    return key.removesuffix(".name").rpartition(".")[2]
+
+
+def _read_diagnostics(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise MessiError(f"{path} is damaged: {error}. Take it away to get a report without it.") from error
+    if not isinstance(values, dict):
+        raise MessiError(f"{path} is damaged: it must hold one JSON object. Take it away to get a report without it.")
+    return values

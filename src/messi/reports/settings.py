@@ -1,4 +1,4 @@
-"""What is needed to judge and to repeat the runs: settings, data and versions side by side."""
+"""What is needed to judge the runs: settings, data and versions side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,19 +32,6 @@ def settings_table(runs: Sequence[FinishedRun]) -> dict[str, list[Setting]]:
         "Versions and machine": [dict(run.environment) for run in runs],
     }
     return {heading: _side_by_side(flats) for heading, flats in parts.items()}
-
-
-def rerun_snippet(runs: Sequence[FinishedRun]) -> str:
-    """Return the Python lines that train the same configs again."""
-    folders = "".join(f"    {run.path.resolve().name!r},\n" for run in runs)
-    return (
-        "import json, pathlib\n"
-        "import messi\n\n"
-        f"for folder in [\n{folders}]:\n"
-        '    described = json.loads(pathlib.Path(folder, "run.json").read_text())\n'
-        '    config = messi.RunConfig.from_dict(described["config"])\n'
-        '    messi.run(config, out=folder + "-again")\n'
-    )
 
 
 def _data(run: FinishedRun) -> dict[str, str]:

@@ -17,6 +17,7 @@ class ResultRow:
     seed: int
     steps: int
     selected_step: int
+    averaged_steps: tuple[int, int] | None
     validation: float
     """The mean over domains of the accuracy on the validation data that the step was selected by."""
     validation_count: int
@@ -24,6 +25,16 @@ class ResultRow:
     target_part: str
     selection: str
     protocol: str
+
+    @property
+    def target_mean(self) -> float:
+        """The mean accuracy over target domains."""
+        return statistics.fmean(record.accuracy for record in self.targets)
+
+    @property
+    def selected_steps(self) -> str:
+        """The step that the weights are of, or the steps that they are the mean of."""
+        return "{} to {} (mean)".format(*self.averaged_steps) if self.averaged_steps else str(self.selected_step)
 
     @property
     def worst_target(self) -> EvaluationRecord | None:
@@ -70,6 +81,7 @@ def _row(run: FinishedRun, label: str) -> ResultRow:
         seed=run.seed,
         steps=run.steps,
         selected_step=run.selected_step,
+        averaged_steps=run.averaged_steps,
         validation=statistics.fmean(record.accuracy for record in validation),
         validation_count=sum(record.count for record in validation),
         targets=tuple(run.selected("target")),
@@ -87,7 +99,7 @@ def _cells(row: ResultRow, domains: Sequence[str], *, with_worst: bool) -> tuple
         *(measured.get(domain, "") for domain in domains),
         *([f"{percent(worst.accuracy)} ({worst.domain})" if worst else ""] if with_worst else []),
         f"{percent(row.validation)} (n = {row.validation_count})",
-        f"{row.selected_step} of {row.steps}",
+        f"{row.selected_steps} of {row.steps}",
         row.selection,
         row.target_part if row.targets else "",
         row.protocol,

@@ -1,0 +1,46 @@
+"""Reliability diagrams: whether a model is right as often as it is sure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from messi.core.records import Role
+from messi.reports.runs import FinishedRun
+from messi.reports.tables import percent
+
+ROLES: tuple[Role, ...] = ("source_val", "target")
+
+
+@dataclass(frozen=True)
+class Dot:
+    """The answers in one bin of confidence: places in percent of the plot, counted from its upper left corner."""
+
+    x: float
+    y: float
+    radius: float
+    """In pixels; the area grows with the number of answers."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """The bins and the expected calibration error."""
+
+    ece: float
+    dots: tuple[Dot, ...]
+
+
+def reliability(run: FinishedRun) -> dict[Role, Reliability]:
+    """Return the diagrams of a run by role."""
+    found = run.diagnostics.get("calibration", {})
+    return {role: Reliability(float(found[role]["ece"]), _dots(found[role]["bins"])) for role in ROLES if role in found}
+
+
+def _dots(bins: Sequence[dict[str, float]]) -> tuple[Dot, ...]:
+    total = sum(one["count"] for one in bins)
+    return tuple(_dot(one["confidence"], one["accuracy"], one["count"], total) for one in bins if one["count"])
+
+
+def _dot(sure: float, right: float, count: float, total: float) -> Dot:
+    text = f"{percent(sure)} % sure, {percent(right)} % right\nn = {count:g} of {total:g}"
+    return Dot(round(100 * sure, 2), round(100 * (1 - right), 2), round(2 + 8 * math.sqrt(count / total), 1), text)

@@ -1,0 +1,105 @@
+"""Examples as points of a plane, before and after the expert head, to be coloured by domain, class or expert."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from messi.reports.runs import FinishedRun
+
+LOOKS = 24
+"""Colours times kinds of dots; what is not among the most frequent so many shares a last, grey look."""
+SIZE = 1000
+"""Points lie in a square of this size."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One entry of a legend."""
+
+    look: int
+    name: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The points of one domain, class and expert."""
+
+    looks: dict[str, int]
+    """By what the points are coloured by."""
+    text: str
+    points: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Plane:
+    """One plot."""
+
+    title: str
+    marks: tuple[Marks, ...]
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The plots of one run and a legend for each way to colour them."""
+
+    planes: tuple[Plane, ...]
+    legends: dict[str, tuple[Key, ...]]
+    size: int
+
+
+def embedding_of(run: FinishedRun) -> Embedding | None:
+    """Return the embedding of a run's examples, if it has one."""
+    found = run.diagnostics.get("embedding")
+    if not found or not found["before"]:
+        return None
+    names = {"domain": _domains(run), "class": run.diagnostics["classes"]}
+    if "expert" in found:
+        names["expert"] = [f"expert {number}" for number in range(1, run.diagnostics["experts"] + 1)]
+    legends = {way: _legend(found[way], names[way]) for way in names}
+    looks = {way: {key.name: key.look for key in legend} for way, legend in legends.items()}
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for index in range(len(found["before"])):
+        groups.setdefault(tuple(names[way][found[way][index]] for way in names), []).append(index)
+    planes = []
+    for part, title in _parts(found).items():
+        places = _fit(found[part])
+        marks = (_marks(key, looks, [places[index] for index in members]) for key, members in groups.items())
+        planes.append(Plane(title, tuple(marks)))
+    return Embedding(tuple(planes), legends, len(found["before"]))
+
+
+def _parts(found: dict[str, Any]) -> dict[str, str]:
+    """Return the plots to draw; without anything between encoder and classifier there is but one."""
+    if found.get("after") == found["before"]:
+        return {"before": "What the encoder gives and the classifier reads"}
+    return {"before": "What the encoder gives", "after": "What the classifier reads"}
+
+
+def _domains(run: FinishedRun) -> list[str]:
+    names, sources = run.diagnostics["embedding_domains"], len(run.diagnostics["domains"])
+    return [*names[:sources], *(f"{name} (target)" for name in names[sources:])]
+
+
+def _legend(indices: Sequence[int], names: Sequence[str]) -> tuple[Key, ...]:
+    """Give every name a look, and a common one to all but the most frequent where there are too many."""
+    counts = Counter(indices)
+    kept = sorted(sorted(counts, key=lambda index: -counts[index])[:LOOKS])
+    keys = [Key(look, names[index], counts[index]) for look, index in enumerate(kept)]
+    if rest := sum(counts.values()) - sum(key.count for key in keys):
+        keys.append(Key(LOOKS, f"{len(counts) - len(kept)} more", rest))
+    return tuple(keys)
+
+
+def _marks(names: tuple[str, ...], looks: dict[str, dict[str, int]], points: Sequence[tuple[int, int]]) -> Marks:
+    own = {way: known.get(name, LOOKS) for (way, known), name in zip(looks.items(), names, strict=True)}
+    return Marks(own, "\n".join(names), tuple(points))
+
+
+def _fit(points: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
+    """Scale points to the square: both axes alike, so that distances can be compared."""
+    lows, highs = ([pick(point[axis] for point in points) for axis in (0, 1)] for pick in (min, max))
+    scale = SIZE / (max(high - low for low, high in zip(lows, highs, strict=True)) or 1.0)
+    middles = [(low + high) / 2 for low, high in zip(lows, highs, strict=True)]
+    return [(round(SIZE / 2 + scale * (x - middles[0])), round(SIZE / 2 - scale * (y - middles[1]))) for x, y in points]

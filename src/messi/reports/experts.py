@@ -1,0 +1,172 @@
+"""What ``diagnostics.json`` says of the experts: heat maps of the routing, the slots and the experts' likeness."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from messi.core.records import Role, RoutingRecord
+from messi.reports.domains import by_domain
+from messi.reports.runs import FinishedRun
+
+Weights = tuple[float, ...]
+MOST_ROWS = 60
+"""Rows of a heat map; a page with all classes of all domains would be too large to open."""
+MOST_CLASSES, MOST_CELLS = 20, 420
+"""Of the slot matrix."""
+
+
+@dataclass(frozen=True)
+class HeatRow:
+    """The mean weight of every expert for what the row is about."""
+
+    name: str
+    weights: Weights
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class HeatGroup:
+    """Rows under one heading; no heading when the rows need none."""
+
+    rows: tuple[HeatRow, ...]
+    domain: str = ""
+    role: Role = "source_val"
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A table of expert weights."""
+
+    title: str
+    of: str
+    """What a row is about."""
+    experts: int
+    groups: tuple[HeatGroup, ...]
+    left_out: int = 0
+    """Classes that are not shown, those whose routing is the least decided."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The expert that aligns a class between two domains most."""
+
+    expert: int
+    """Counted from 0."""
+    strength: float
+    """From 0 for a weight of a quarter, which a slot has without any routing mass, to 1 for a weight of 1."""
+    text: str
+
+
+@dataclass(frozen=True)
+class SlotMatrix:
+    """A row for every class and a column for every pair of domains; None where one of them lacks the class."""
+
+    pairs: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Slot | None, ...]], ...]
+    classes_left_out: int
+    pairs_left_out: int
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """The mean cosine between the outputs of every two experts."""
+
+    cosines: tuple[Weights, ...]
+    mean: float
+    rank: float
+
+
+def routing_maps(run: FinishedRun) -> list[HeatMap]:
+    """Return P(expert | domain), P(expert | class) and P(expert | domain, class), as far as the run knows them."""
+    found = run.diagnostics.get("routing")
+    maps = []
+    if found:
+        names, classes = run.diagnostics["domains"], run.diagnostics["classes"]
+        domains = _rows(names, found["by_domain"])
+        maps.append(HeatMap("P(expert | domain)", "domain", len(found["load"]), (HeatGroup(domains),)))
+        rows = _rows(classes, found["by_class"])
+        kept = _most_decided(rows, MOST_ROWS)
+        shown = tuple(row for row in rows if row.name in kept)
+        title = "P(expert | class)"
+        maps.append(HeatMap(title, "class", len(found["load"]), (HeatGroup(shown),), len(rows) - len(shown)))
+    groups = _recorded(run) or (_diagnosed(run) if found else ())
+    return [*maps, _joint_map(groups)] if groups else maps
+
+
+def slot_matrix(run: FinishedRun) -> SlotMatrix | None:
+    """Return which expert aligns which class between which domains, the strongest classes and pairs."""
+    found = run.diagnostics.get("slots")
+    if not found or not found["pairs"]:
+        return None
+    weights, names = found["responsibilities"], run.diagnostics["domains"]
+    cells = [(p, c, max(cell)) for p, row in enumerate(weights) for c, cell in enumerate(row) if cell is not None]
+    if not cells:
+        return None
+    classes = _strongest([(c, value) for _, c, value in cells], MOST_CLASSES)
+    pairs = _strongest([(p, value) for p, _, value in cells], MOST_CELLS // len(classes))
+    labels = [f"{names[i]} and {names[j]}" for i, j in found["pairs"]]
+    rows = []
+    for c in classes:
+        name = run.diagnostics["classes"][c]
+        rows.append((name, tuple(_slot(weights[p][c], f"{name}: {labels[p]}") for p in pairs)))
+    left = len({c for _, c, _ in cells}) - len(classes), len(labels) - len(pairs)
+    return SlotMatrix(tuple(labels[p] for p in pairs), tuple(rows), *left)
+
+
+def similarity(run: FinishedRun) -> Similarity | None:
+    """Return how alike the experts are."""
+    found = run.diagnostics.get("similarity")
+    if not found:
+        return None
+    cosines = tuple(tuple(round(float(value), 2) + 0.0 for value in row) for row in found["cosine"])  # no -0.00
+    return Similarity(cosines, float(found["mean_off_diagonal"]), float(found["effective_rank"]))
+
+
+def _rows(names: Sequence[str], weights: Sequence[Sequence[float] | None]) -> tuple[HeatRow, ...]:
+    return tuple(HeatRow(name, tuple(row)) for name, row in zip(names, weights, strict=True) if row)
+
+
+def _recorded(run: FinishedRun) -> tuple[HeatGroup, ...]:
+    """Return what the records say, which is more than the diagnostics: it has the targets and the counts, too."""
+    return tuple(
+        HeatGroup(tuple(HeatRow(r.label, r.experts, r.count) for r in records), domain, role)
+        for (role, domain), records in by_domain(run.of_kind(RoutingRecord)).items()
+    )
+
+
+def _diagnosed(run: FinishedRun) -> tuple[HeatGroup, ...]:
+    cells, names = run.diagnostics["routing"]["by_domain_and_class"], run.diagnostics["domains"]
+    rows = [_rows(run.diagnostics["classes"], row) for row in cells]
+    return tuple(HeatGroup(found, name) for name, found in zip(names, rows, strict=True) if found)
+
+
+def _joint_map(groups: Sequence[HeatGroup]) -> HeatMap:
+    rows = [row for group in groups for row in group.rows]
+    classes = len({row.name for row in rows})
+    kept = _most_decided(rows, max(2, 2 * MOST_ROWS // len(groups)))
+    shown = (HeatGroup(tuple(r for r in group.rows if r.name in kept), group.domain, group.role) for group in groups)
+    title = "P(expert | domain, class)"
+    return HeatMap(title, "class", len(rows[0].weights), tuple(g for g in shown if g.rows), classes - len(kept))
+
+
+def _most_decided(rows: Sequence[HeatRow], number: int) -> set[str]:
+    """Return the names whose rows have the highest weights for one expert."""
+    highest: dict[str, float] = {}
+    for row in rows:
+        highest[row.name] = max(highest.get(row.name, 0.0), *row.weights)
+    return set(sorted(highest, key=lambda name: -highest[name])[:number])
+
+
+def _strongest(cells: Sequence[tuple[int, float]], number: int) -> list[int]:
+    """Return the indices with the strongest single cells, in their own order."""
+    highest: dict[int, float] = {}
+    for index, value in cells:
+        highest[index] = max(highest.get(index, value), value)
+    return sorted(sorted(highest, key=lambda index: -highest[index])[:number])
+
+
+def _slot(weights: Sequence[float] | None, name: str) -> Slot | None:
+    if weights is None:
+        return None
+    best = max(range(len(weights)), key=lambda expert: weights[expert])
+    text = f"{name}\nby expert: " + ", ".join(f"{weight:.2f}" for weight in weights)
+    return Slot(best, round(max(0.0, (weights[best] - 0.25) / 0.75), 3), text)

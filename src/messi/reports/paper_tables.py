@@ -1,0 +1,129 @@
+"""A table of results with the paper's number beside each of ours; other files turn it into text."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from messi.core.errors import MessiError
+from messi.reports.statistics import Dispersion, Summary
+
+Direction = Literal["up", "down", "none"]
+"""Which way a column's values are better."""
+
+ARROWS: dict[Direction, str] = {"up": " ↑", "down": " ↓", "none": ""}
+_DISPERSIONS: dict[Dispersion, str] = {
+    "deviation": "the sample standard deviation (ddof = 1)",
+    "standard error": "the standard error (ddof = 0)",
+}
+
+
+class Published(NamedTuple):
+    """A number that the paper prints, and its deviation where it prints one."""
+
+    mean: float
+    spread: float | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Our value, the paper's, and what became of runs that gave none; values are in the unit that is shown."""
+
+    ours: Summary | None = None
+    paper: Published | None = None
+    state: Literal["done", "running", "failed"] = "done"
+    """Of the runs that are not in ``ours``."""
+    reason: str = ""
+    """Why a run failed."""
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return self.ours.mean - self.paper.mean if self.ours and self.paper else None
+
+
+@dataclass(frozen=True)
+class Column:
+    """The head of a column of numbers."""
+
+    name: str
+    direction: Direction = "up"
+    digits: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method: the texts before the numbers, and a cell for every column."""
+
+    heads: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    ours: bool = False
+    """Whether the method is the paper's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """What must be known to read the numbers of a table."""
+
+    data: str
+    protocol: str
+    selection: str
+    target_part: str
+    seeds: tuple[int, ...]
+    dispersion: Dispersion = "deviation"
+    version: str
+    """Of this package, with the commit where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Groups of rows under one head."""
+
+    name: str
+    """Short, for a file or a label."""
+    title: str
+    provenance: Provenance
+    heads: tuple[str, ...]
+    """Above the texts of a row."""
+    columns: tuple[Column, ...]
+    groups: tuple[tuple[Row, ...], ...]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if (len(row.heads), len(row.cells)) != (len(self.heads), len(self.columns)):
+                raise MessiError(
+                    f"The row {row.heads} of the table '{self.name}' must have {len(self.heads)} heads and "
+                    f"{len(self.columns)} cells, but has {len(row.heads)} and {len(row.cells)}; leave a cell empty "
+                    "with Cell()."
+                )
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """The rows of all groups."""
+        return (row for group in self.groups for row in group)
+
+    @property
+    def caption(self) -> str:
+        """The title and how the numbers came about."""
+        p = self.provenance
+        seeds = ", ".join(map(str, p.seeds))
+        return (
+            f"{self.title.rstrip('.')}. Data: {p.data}. Protocol: {p.protocol}. Selection: {p.selection}. "
+            f"Target part: {p.target_part}. Mean over seeds {seeds} (n = {len(p.seeds)} unless a cell says otherwise); "
+            f"± is {_DISPERSIONS[p.dispersion]}. In brackets: ours minus the paper's. What is empty was not measured. "
+            f"Version: {p.version}."
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why runs failed, each reason once."""
+        return tuple(dict.fromkeys(cell.reason for row in self.rows for cell in row.cells if cell.reason))
+
+    def is_best(self, cell: Cell, place: int) -> bool:
+        """Tell whether none of our values in the column is better as shown; a lone value has nothing to beat."""
+        column = self.columns[place]
+        ours = (row.cells[place].ours for row in self.rows)
+        shown = [round(one.mean, column.digits) for one in ours if one and math.isfinite(one.mean)]
+        if cell.ours is None or column.direction == "none" or len(shown) < 2:
+            return False
+        return round(cell.ours.mean, column.digits) == (max(shown) if column.direction == "up" else min(shown))

@@ -1,0 +1,164 @@
+"""Figures as SVG that stand alone or in a page: curves with bands and the paper's values, and heat maps."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from messi.core.errors import MessiError
+from messi.reports.charts import Tick, ticks
+from messi.reports.rendering import environment
+from messi.reports.statistics import Summary
+
+WIDTH, HEIGHT = 340, 200
+"""Of the plot in a panel, in pixels; titles and labels stand outside."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Summaries by x, and the paper's values where it has them."""
+
+    label: str
+    points: Mapping[float, Summary]
+    paper: Mapping[float, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One plot with axes of its own."""
+
+    title: str
+    x_label: str
+    curves: tuple[Curve, ...]
+    logarithmic: bool = False
+    """Of x. Zero, which has no logarithm, stands one power of ten left of the smallest other value."""
+    level: tuple[str, float] | None = None
+    """A named height, such as chance, to draw across."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A value in the plot and what is said of it."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class DrawnCurve:
+    """A curve in pixels from the upper left corner of its plot."""
+
+    colour: int
+    dots: tuple[Dot, ...]
+    paper: tuple[Dot, ...]
+    band: tuple[tuple[float, float], ...]
+    """The corners of the area within one deviation."""
+
+
+@dataclass(frozen=True)
+class DrawnPanel:
+    """A panel in pixels."""
+
+    title: str
+    x_label: str
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    curves: tuple[DrawnCurve, ...]
+    level: Tick | None
+
+
+def line_figure(panels: Sequence[Panel]) -> str:
+    """Draw panels side by side over one legend; curves of the same label have the same colour."""
+    labels = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
+    with_paper = any(curve.paper for panel in panels for curve in panel.curves)
+    return (
+        environment()
+        .get_template("lines.svg")
+        .render(
+            title=", ".join(panel.title for panel in panels),
+            width=WIDTH,
+            height=HEIGHT,
+            panels=[_draw(panel, labels) for panel in panels],
+            labels=labels,
+            with_paper=with_paper,
+        )
+    )
+
+
+def heat_map(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float | None]]) -> str:
+    """Draw shares, or cosines, as a grid of shades from 0 to 1; a cell without value stays blank."""
+    if [len(line) for line in values] != [len(columns)] * len(rows):
+        raise MessiError(
+            f"The heat map '{title}' needs {len(rows)} rows of {len(columns)} `values`; put None where there is none."
+        )
+    return environment().get_template("heat.svg").render(title=title, rows=rows, columns=columns, values=values)
+
+
+def _draw(panel: Panel, labels: Sequence[str]) -> DrawnPanel:
+    x, x_ticks = _x_axis(panel)
+    heights = [height for curve in panel.curves for height in _heights(curve)]
+    heights += [panel.level[1]] if panel.level else []
+    if not all(map(math.isfinite, heights)):
+        raise MessiError(
+            f"The panel '{panel.title}' has a value that is not finite; leave that point out of its curve."
+        )
+    y_values = ticks(min(heights), max(heights))
+
+    def y(value: float) -> float:
+        return round(HEIGHT * (y_values[-1] - value) / (y_values[-1] - y_values[0]), 2)
+
+    return DrawnPanel(
+        title=panel.title,
+        x_label=panel.x_label,
+        x_ticks=x_ticks,
+        y_ticks=tuple(Tick(y(value), f"{value:g}") for value in y_values),
+        curves=tuple(_curve(curve, labels.index(curve.label), x, y) for curve in panel.curves),
+        level=Tick(y(panel.level[1]), panel.level[0]) if panel.level else None,
+    )
+
+
+def _x_axis(panel: Panel) -> tuple[Callable[[float], float], tuple[Tick, ...]]:
+    values = sorted({x for curve in panel.curves for x in (*curve.points, *curve.paper)})
+    if not values or (panel.logarithmic and values[-1] <= 0) or values[0] < 0:
+        raise MessiError(
+            f"The panel '{panel.title}' needs `curves` with points at x of 0 or more, one of them above 0."
+        )
+    smallest = next((value for value in values if value > 0), 1.0)
+
+    def scale(value: float) -> float:
+        if not panel.logarithmic:
+            return value
+        return math.log10(value) if value else math.log10(smallest) - 1
+
+    first, span = scale(values[0]), scale(values[-1]) - scale(values[0]) or 1.0
+
+    def x(value: float) -> float:
+        return round(WIDTH * (scale(value) - first) / span, 2)
+
+    return x, tuple(Tick(x(value), f"{value:g}") for value in values)
+
+
+def _heights(curve: Curve) -> list[float]:
+    ends = [one.mean + sign * (one.spread or 0) for one in curve.points.values() for sign in (-1, 1)]
+    return [*ends, *curve.paper.values()]
+
+
+def _curve(curve: Curve, colour: int, x: Callable[[float], float], y: Callable[[float], float]) -> DrawnCurve:
+    points = sorted(curve.points.items())
+    upper = [(x(at), y(one.mean + (one.spread or 0))) for at, one in points]
+    lower = [(x(at), y(one.mean - (one.spread or 0))) for at, one in points]
+    with_band = any(one.spread for _, one in points)
+    paper = (
+        Dot(x(at), y(value), f"{curve.label}, paper, at {at:g}: {value:g}") for at, value in sorted(curve.paper.items())
+    )
+    return DrawnCurve(
+        colour=colour % 8,
+        dots=tuple(Dot(x(at), y(one.mean), f"{curve.label} at {at:g}: {_words(one)}") for at, one in points),
+        paper=tuple(paper),
+        band=(*upper, *reversed(lower)) if with_band else (),
+    )
+
+
+def _words(one: Summary) -> str:
+    spread = f" ± {one.spread:.2g}" if one.spread is not None else ""
+    return f"{one.mean:.4g}{spread} (n = {one.n})"

@@ -1,0 +1,186 @@
+import itertools
+import math
+import statistics
+
+import numpy as np
+import pytest
+
+from messi.core.errors import MessiError
+from messi.reports.statistics import (
+    Growth,
+    Scores,
+    Summary,
+    growth,
+    paired_difference,
+    summarise,
+    target_average,
+    worst_target,
+)
+
+# Means over seeds 70 and 60; averages over targets 64, 66 and 65.
+SCORES = {
+    ("a", 0): 68.0,
+    ("a", 1): 70.0,
+    ("a", 2): 72.0,
+    ("b", 0): 60.0,
+    ("b", 1): 62.0,
+    ("b", 2): 58.0,
+}
+
+
+def shifted(scores: Scores, by: dict[str, list[float]]) -> dict[tuple[str, int], float]:
+    return {(target, seed): value + by[target][seed] for (target, seed), value in scores.items()}
+
+
+def parts(summary: Summary | None) -> tuple[object, ...]:
+    assert summary is not None
+    return summary.mean, summary.spread, summary.n
+
+
+def test_mean_and_sample_deviation() -> None:
+    # Squared distances to 5: 9, 1, 1, 1, 0, 0, 4, 16; their sum is 32.
+    values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]
+    assert parts(summarise(values)) == (5.0, pytest.approx(math.sqrt(32 / 7)), 8)
+    assert parts(summarise(values, dispersion="standard error")) == (5.0, pytest.approx(2 / math.sqrt(8)), 8)
+
+
+def test_a_single_value_has_no_spread() -> None:
+    assert summarise([3.5]) == Summary(3.5, None, 1)
+    assert summarise([3.5], dispersion="standard error") == Summary(3.5, None, 1)
+
+
+def test_a_value_that_is_not_finite_is_not_hidden() -> None:
+    summary = summarise([1.0, math.nan, 2.0])
+    assert (math.isnan(summary.mean), summary.spread, summary.n) == (True, None, 3)
+
+
+def test_equal_values_spread_by_nothing() -> None:
+    assert summarise([0.1, 0.1, 0.1]) == Summary(0.1, 0.0, 3)
+
+
+def test_no_value_is_refused() -> None:
+    with pytest.raises(MessiError, match="`values` is empty"):
+        summarise([])
+
+
+def test_a_summary_does_not_depend_on_the_order() -> None:
+    values = [0.1, 1e16, 0.7, -1e16, 0.3]
+    assert len({summarise(order) for order in itertools.permutations(values)}) == 1
+
+
+def test_the_average_is_taken_seed_by_seed() -> None:
+    average = target_average(SCORES, ["a", "b"])
+    # 64, 66, 65; the six values themselves deviate by 5.7, the targets' deviations are 2.
+    assert parts(average) == (65.0, pytest.approx(1.0), 3)
+    error = target_average(SCORES, ["a", "b"], dispersion="standard error")
+    assert parts(error) == (65.0, pytest.approx(math.sqrt(2 / 3) / math.sqrt(3)), 3)
+
+
+def test_targets_that_move_against_each_other_leave_the_average_still() -> None:
+    scores = {("a", 0): 60.0, ("a", 1): 70.0, ("b", 0): 70.0, ("b", 1): 60.0}
+    assert target_average(scores, ["a", "b"]) == Summary(65.0, 0.0, 2)
+
+
+@pytest.mark.parametrize("missing", SCORES)
+def test_a_missing_cell_empties_average_and_worst(missing: tuple[str, int]) -> None:
+    rest = {key: value for key, value in SCORES.items() if key != missing}
+    assert target_average(rest, ["a", "b"]) is None
+    assert worst_target(rest, ["a", "b"]) is None
+
+
+def test_a_target_without_any_run_empties_the_average() -> None:
+    assert target_average(SCORES, ["a", "b", "c"]) is None
+    assert worst_target(SCORES, ["a", "b", "c"]) is None
+    assert target_average({}, ["a"]) is None
+    assert target_average(SCORES, []) is None
+
+
+def test_the_worst_target_has_the_lowest_mean() -> None:
+    # Each seed's lowest is 50 here, but no target's mean is below 54.
+    scores = {("a", 0): 50.0, ("a", 1): 58.0, ("b", 0): 60.0, ("b", 1): 50.0}
+    worst = worst_target(scores, ["b", "a"])
+    assert worst is not None
+    assert (worst.target, *parts(worst.summary)) == ("a", 54.0, pytest.approx(math.sqrt(32)), 2)
+
+
+def test_a_constant_gain_has_an_interval_of_no_width() -> None:
+    better = {key: value + 1.5 for key, value in SCORES.items()}
+    difference = paired_difference(better, SCORES)
+    assert difference is not None
+    assert (difference.mean, difference.interval, difference.n) == (1.5, (1.5, 1.5), 6)
+
+
+def test_targets_weigh_the_same_however_many_pairs_they_have() -> None:
+    baseline = {("a", 0): 0.0, ("a", 1): 0.0, ("a", 2): 0.0, ("b", 0): 0.0}
+    scores = {("a", 0): 1.0, ("a", 1): 1.0, ("a", 2): 1.0, ("b", 0): 5.0}
+    difference = paired_difference(scores, baseline)
+    assert difference is not None
+    # A single pair cannot be resampled, so there is a mean but no interval.
+    assert (difference.mean, difference.interval, difference.n) == (3.0, None, 4)
+
+
+def test_only_pairs_count_and_every_target_needs_one() -> None:
+    baseline = {key: value for key, value in SCORES.items() if key != ("a", 2)}
+    difference = paired_difference(SCORES, baseline)
+    assert difference is not None
+    assert difference.n == 5
+    assert paired_difference(SCORES, {("a", 0): 1.0}) is None
+    assert paired_difference({("a", 0): 1.0}, {("a", 1): 1.0}) is None
+
+
+def test_the_interval_is_that_of_all_resamples() -> None:
+    gains = {"a": [0.0, 1.0, 4.0], "b": [-2.0, 3.0, 3.5]}
+    means = [[statistics.fmean(drawn) for drawn in itertools.product(values, repeat=3)] for values in gains.values()]
+    every = np.sort([(a + b) / 2 for a in means[0] for b in means[1]])
+    assert len(every) == 27 * 27
+    difference = paired_difference(shifted(SCORES, gains), SCORES)
+    assert difference is not None
+    assert difference.interval is not None
+    # 10,000 draws find a quantile's level within 0.0065 (four standard errors).
+    for end, level in zip(difference.interval, (0.025, 0.975), strict=True):
+        assert np.quantile(every, level - 0.0065) - 1e-9 <= end <= np.quantile(every, level + 0.0065) + 1e-9
+    # Three of 27 draws of one target are all its least: both at once happen once in 729, so the end lies inside.
+    assert every[0] < difference.interval[0] < difference.mean < difference.interval[1] < every[-1]
+
+
+def test_one_target_of_three_seeds_reaches_its_extremes() -> None:
+    # All three draws are the least with probability 1/27, more than 2.5 %.
+    only = {key: value for key, value in SCORES.items() if key[0] == "a"}
+    difference = paired_difference(shifted(only, {"a": [0.0, 1.0, 4.0]}), only)
+    assert difference is not None
+    assert difference.interval == (0.0, 4.0)
+
+
+def test_the_interval_of_many_pairs_is_the_normal_one() -> None:
+    random = np.random.default_rng(1)
+    n, deviations = 400, {"a": 1.0, "b": 3.0}
+    drawn = {target: random.normal(0.5, deviation, n) for target, deviation in deviations.items()}
+    scores = {(target, seed): float(values[seed]) for target, values in drawn.items() for seed in range(n)}
+    difference = paired_difference(scores, dict.fromkeys(scores, 0.0))
+    assert difference is not None
+    assert difference.interval is not None
+    # The deviation within targets, not that of all values together.
+    error = math.sqrt(sum(values.var() / n for values in drawn.values())) / 2
+    low, high = difference.mean - 1.96 * error, difference.mean + 1.96 * error
+    # The standard error of a quantile of 10,000 draws is 0.027 deviations; four of them.
+    assert difference.interval == pytest.approx((low, high), abs=0.107 * error)
+
+
+def test_a_difference_depends_neither_on_order_nor_on_the_names_of_seeds() -> None:
+    scores = shifted(SCORES, {"a": [0.3, -1.0, 2.0], "b": [0.1, 0.5, -0.2]})
+    turned = dict(reversed(scores.items()))
+    renamed = {(target, 9 - seed): value for (target, seed), value in scores.items()}
+    baseline = {(target, 9 - seed): value for (target, seed), value in SCORES.items()}
+    first = paired_difference(scores, SCORES)
+    assert first == paired_difference(turned, SCORES) == paired_difference(renamed, baseline)
+
+
+def test_growth() -> None:
+    # Unsorted on purpose: the last is that of the largest number of domains.
+    assert growth({9: 80.0, 17: 60.0, 3: 50.0, 5: 70.0}) == Growth(80.0, 60.0, 20.0, 0.25, 65.0)
+    assert growth({3: 50.0, 5: 70.0}) == Growth(70.0, 70.0, 0.0, 0.0, 60.0)
+
+
+def test_growth_with_a_gap_is_empty() -> None:
+    assert growth({3: 50.0, 5: None}) is None
+    assert growth({}) is None
