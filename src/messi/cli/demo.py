@@ -8,7 +8,7 @@ from rich.console import Console
 from messi.cli.progress import progress
 from messi.cli.results import print_results
 from messi.engine.run import run
-from messi.experiments.demo import runs
+from messi.experiments._demo import runs
 from messi.reports.page import write_report
 
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "predict": "classify images with a trained model",
     "data": "list, prepare, verify or show data sets",
     "report": "build one page from finished runs",
+    "reproduce": "the tables and figures of the paper, with its numbers beside ours",
     "list": "show the algorithms, data sets, backbones or protocols",
     "info": "show versions and devices, for bug reports",
 }

@@ -1,0 +1,124 @@
+"""``messi reproduce``: the paper's tables and figures, each as a plan of runs that can be stopped and goes on."""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+
+from messi.cli.output import Row, print_rows
+from messi.cli.progress import data_progress
+from messi.core.files import write_text
+from messi.experiments._base import EXPERIMENTS, Experiment
+from messi.experiments._output import write_results
+from messi.sweeps.check import check_needs
+from messi.sweeps.launch import launch
+from messi.sweeps.plan import Outcome, Plan
+
+PLAN = "plan.json"
+"""In the folder of a plan: which experiment it is of."""
+
+
+def main(arguments: list[str]) -> int:
+    """Find the experiment, do its runs and write its tables."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        _print_experiments()
+        return 0
+    name, *options = arguments
+    default = EXPERIMENTS.config(name)()
+    about = (
+        f"{default.title}.\n\nThe paper's claim: {default.claim}\n\nCost: {default.cost}. "
+        f"With --scale small: {default.reduced}."
+    )
+
+    def reproduce(
+        *,
+        out: Path | None = None,
+        jobs: int | None = None,
+        devices: tuple[str, ...] = (),
+        dry_run: bool = False,
+        experiment: Annotated[Experiment, tyro.conf.arg(name="")] = default,
+    ) -> int:
+        """Do the runs and write the tables.
+
+        Args:
+            out: Where runs and tables go; by default reproduce/NAME, or reproduce/NAME-small. The same command again
+                goes on where it was stopped.
+            jobs: How many runs at a time; by default one for every device.
+            devices: Such as cuda:0 cuda:1 or cpu; by default all GPUs, or the CPU.
+            dry_run: Only print what would be run, and what is done of it.
+            experiment: Its own options.
+
+        """
+        place = out or Path("reproduce") / (f"{name}-small" if experiment.small else name)
+        return _reproduce(experiment, place, jobs, devices, dry_run=dry_run)
+
+    flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
+    code: int = tyro.cli(reproduce, prog=f"messi reproduce {name}", description=about, args=options, config=flat)
+    return code
+
+
+def _reproduce(experiment: Experiment, out: Path, jobs: int | None, devices: tuple[str, ...], *, dry_run: bool) -> int:
+    plan = Plan(out, experiment.runs())
+    if dry_run:
+        print_rows([_row(outcome) for outcome in plan.outcomes()])
+        _say(f"{len(plan.runs)} runs; cost: {experiment.cost}")
+        return 0
+    check_needs(plan, data_progress())
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / PLAN, json.dumps(experiment.to_dict(), indent=2) + "\n")
+    chosen = devices or tuple(f"cuda:{n}" for n in range(torch.cuda.device_count())) or ("cpu",)
+    outcomes = launch(plan, jobs=jobs or len(chosen), devices=chosen, told=Lines(plan))
+    _say(write_results(experiment, outcomes, out))
+    _say(f"tables  {out / 'tables'}")
+    _say(f"report  {out / 'report.html'}")
+    failed = [outcome for outcome in outcomes if outcome.state == "failed"]
+    for outcome in failed:
+        _say(f"failed  {outcome.run.name}: {outcome.reason.splitlines()[-1]}")
+    return 1 if failed else 0
+
+
+class Lines:
+    """Prints a line for every run that ends."""
+
+    def __init__(self, plan: Plan) -> None:
+        states = Counter(outcome.state for outcome in plan.outcomes())
+        self._total, self._done, self._start = len(plan.runs), states["done"], time.monotonic()
+        self._first = self._done
+        if self._done:
+            _say(f"{self._done} of {self._total} runs are done already")
+
+    def __call__(self, outcome: Outcome) -> None:
+        """Say how a run ended and how long the rest may take."""
+        self._done += 1
+        pace = (time.monotonic() - self._start) / (self._done - self._first)
+        left = pace * (self._total - self._done)
+        labels = "  ".join(f"{key} {value}" for key, value in outcome.labels.items())
+        end = _accuracies(outcome) if outcome.state == "done" else f"failed: {outcome.reason.splitlines()[-1]}"
+        _say(f"[{self._done}/{self._total}, {left / 60:.1f} min left] {labels}  {end}")
+
+
+def _accuracies(outcome: Outcome) -> str:
+    return "  ".join(f"{domain} {accuracy:.1%}" for domain, accuracy in outcome.result()["target"].items())
+
+
+def _row(outcome: Outcome) -> Row:
+    config = outcome.run.config.resolved()
+    row: Row = dict(outcome.labels)
+    return {**row, "backbone": str(config.encoder.backbone), "steps": config.settings.steps, "state": outcome.state}
+
+
+def _print_experiments() -> None:
+    """Print the experiments by name, with what each shows."""
+    print_rows([{"name": name, "what": EXPERIMENTS.config(name).title} for name in EXPERIMENTS.names()])
+    _say("'messi reproduce NAME --help' describes one, '--dry-run' prints its runs.")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}{os.linesep}")
+    sys.stdout.flush()

@@ -1,0 +1,31 @@
+"""The paper's backbones, and where their pretrained weights come from."""
+
+from pathlib import Path
+
+from messi.core.errors import MessiError
+from messi.models.encoder import SMALL, EncoderConfig
+
+RESNET_50, DEIT_S, DEIT_TI = "resnet50", "deit_small_patch16_224", "deit_tiny_patch16_224"
+_TITLES = {RESNET_50: "ResNet-50", DEIT_S: "DeiT-S/16", DEIT_TI: "DeiT-Ti/16"}
+
+
+def title(backbone: str) -> str:
+    """Return what the paper calls a backbone; any other is called as timm calls it."""
+    return _TITLES.get(backbone, backbone)
+
+
+def pretrained(backbone: str, folder: str | None) -> EncoderConfig:
+    """Return an encoder with pretrained weights: from a folder with a file named like the backbone, or by download.
+
+    BatchNorm keeps the statistics that it comes with, as in the published results on DomainBed; DeiT has none.
+    """
+    weights = str(_weights_file(Path(folder), backbone)) if folder and backbone not in SMALL else None
+    return EncoderConfig(backbone=backbone, weights=weights, frozen_batch_norm=True)
+
+
+def _weights_file(folder: Path, backbone: str) -> Path:
+    files = [folder / f"{backbone}{ending}" for ending in (".safetensors", ".pth")]
+    for file in files:
+        if file.is_file():
+            return file
+    raise MessiError(f"The folder {folder}, given as weights, has neither {files[0].name} nor {files[1].name}.")

@@ -1,0 +1,138 @@
+"""The tables of the experiment on DomainBed's data, from its results."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from messi.experiments._backbones import title
+from messi.experiments._domainbed.data import BENCHMARKS, Benchmark
+from messi.experiments._domainbed.rows import ROWS
+from messi.experiments._results import Results, target_accuracy
+from messi.experiments.paper.domainbed import MAIN_EXTENDED
+from messi.reports.paper_tables import Cell, Column, Provenance, Published, Row, Table
+from messi.reports.statistics import Scores, Summary, paired_difference, target_average, worst_target
+
+AVERAGE = "Avg."
+_UNPUBLISHED: Mapping[str, Published] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """Makes them."""
+
+    results: Results
+    rows: Mapping[str, str]
+    """The backbone that every row ran on."""
+    benchmarks: Sequence[Benchmark]
+    baseline: str
+    remarks: str
+    """What is to be said of the protocol."""
+
+    def main(self) -> Table:
+        """Return the accuracy on every data set, the mean over its targets, and the mean over the data sets."""
+        rows = tuple(self._row(name, [*self._averages(name), self._grand(name)]) for name in self.rows)
+        columns = tuple(Column(benchmark.title) for benchmark in self.benchmarks)
+        return self._table("domainbed", self.benchmarks, "Out-of-domain accuracy", (*columns, Column(AVERAGE)), rows)
+
+    def by_target(self, benchmark: Benchmark) -> Table:
+        """Return the accuracy on every target of a data set, their mean and the worst."""
+        rows = tuple(self._row(name, self._targets(name, benchmark)) for name in self.rows)
+        columns = tuple(Column(name) for name in (*benchmark.targets.values(), AVERAGE, "Worst"))
+        heading = f"Out-of-domain accuracy on {benchmark.title} by target; the worst is that with the lowest mean"
+        return self._table(f"domainbed_{benchmark.name}", [benchmark], heading, columns, rows)
+
+    def differences(self) -> Table:
+        """Return by how much every row exceeds the baseline on every data set."""
+        rows = tuple(
+            Row((name, benchmark.title), self._difference(name, benchmark), _is_messi(name))
+            for benchmark in self.benchmarks
+            for name in self.rows
+            if name != self.baseline
+        )
+        heading = (
+            f"Differences to {self.baseline} in points, paired by target and seed (n is the number of pairs), with "
+            "the 95 % interval of a bootstrap within targets, which is too narrow for few seeds"
+        )
+        columns = tuple(Column(name, "none", 2) for name in ("Difference", "2.5 %", "97.5 %"))
+        table = self._table("domainbed_differences", self.benchmarks, heading, columns, ())
+        return dataclasses.replace(table, heads=("Method", "Data"), groups=(rows,))
+
+    def _averages(self, row: str) -> list[Cell]:
+        paper = self._main_paper(row)
+        return [self.results.cell(paper.get(b.title), method=row, data=b.title) for b in self.benchmarks]
+
+    def _grand(self, row: str) -> Cell:
+        """Average over data sets seed by seed, as over targets before."""
+        found: dict[tuple[str, int], Summary | None] = {
+            (b.title, int(seed)): self.results.summary(method=row, data=b.title, seed=seed)
+            for b in self.benchmarks
+            for seed in {outcome.labels["seed"] for outcome in self.results.outcomes}
+        }
+        scores = {key: summary.mean for key, summary in found.items() if summary}
+        whole = {seed for _, seed in scores if all((b.title, seed) in scores for b in self.benchmarks)}
+        scores = {key: value for key, value in scores.items() if key[1] in whole}
+        paper = self._main_paper(row) if len(self.benchmarks) == len(BENCHMARKS) else _UNPUBLISHED
+        average = target_average(scores, [b.title for b in self.benchmarks])
+        return dataclasses.replace(self.results.cell(method=row), ours=average, paper=paper.get(AVERAGE))
+
+    def _targets(self, row: str, benchmark: Benchmark) -> list[Cell]:
+        published = self._is_papers(row) and row in benchmark.paper
+        paper = benchmark.paper[row] if published else _UNPUBLISHED
+        average = self.results.cell(paper.get(AVERAGE), method=row, data=benchmark.title)
+        worst = worst_target(self._scores(row, benchmark), list(benchmark.targets))
+        return [
+            *(
+                self.results.cell(paper.get(name), method=row, data=benchmark.title, target=target)
+                for target, name in benchmark.targets.items()
+            ),
+            average,
+            dataclasses.replace(average, ours=worst.summary if worst else None, paper=None),
+        ]
+
+    def _difference(self, row: str, benchmark: Benchmark) -> tuple[Cell, ...]:
+        """Return the mean difference and both ends of its interval."""
+        empty = dataclasses.replace(self.results.cell(method=row, data=benchmark.title), ours=None)
+        found = paired_difference(self._scores(row, benchmark), self._scores(self.baseline, benchmark))
+        if found is None:
+            return (empty,) * 3
+        ends = [Summary(end, None, found.n) for end in found.interval or ()]
+        values = [Summary(found.mean, None, found.n), *(ends or (None, None))]
+        return tuple(dataclasses.replace(empty, ours=value) for value in values)
+
+    def _scores(self, row: str, benchmark: Benchmark) -> Scores:
+        outcomes = [o for o in self.results.where(method=row, data=benchmark.title) if o.state == "done"]
+        return {(str(o.labels["target"]), int(o.labels["seed"])): target_accuracy(o) for o in outcomes}
+
+    def _is_papers(self, row: str) -> bool:
+        """Tell whether a row ran on the backbone that the paper has it on."""
+        return self.rows[row] == ROWS[row].backbone
+
+    def _main_paper(self, row: str) -> Mapping[str, Published]:
+        backbone = title(self.rows[row])
+        return MAIN_EXTENDED.get(("ERM" if row == "ERM-S" else row, backbone), _UNPUBLISHED)
+
+    def _row(self, name: str, cells: list[Cell]) -> Row:
+        return Row((name, title(self.rows[name])), tuple(cells), _is_messi(name))
+
+    def _table(
+        self,
+        name: str,
+        benchmarks: Sequence[Benchmark],
+        heading: str,
+        columns: tuple[Column, ...],
+        rows: tuple[Row, ...],
+    ) -> Table:
+        provenance = self._provenance(benchmarks)
+        heads = ("Method", "Backbone")
+        return Table(name=name, title=heading, provenance=provenance, heads=heads, columns=columns, groups=(rows,))
+
+    def _provenance(self, benchmarks: Sequence[Benchmark]) -> Provenance:
+        outcomes = [o for b in benchmarks for o in self.results.where(data=b.title)]
+        steps = dict.fromkeys(o.run.config.resolved().settings.steps for o in outcomes)
+        stated = Results(outcomes).provenance(data=", ".join(b.title for b in benchmarks))
+        counts = ", ".join(f"{number:,}" for number in steps)
+        return dataclasses.replace(stated, protocol=f"{self.remarks}; {counts} steps")
+
+
+def _is_messi(row: str) -> bool:
+    return row.startswith("MESSI")

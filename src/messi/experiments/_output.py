@@ -1,0 +1,105 @@
+"""The tables and figures of an experiment as files: for papers, for spreadsheets, for people."""
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+from messi.core.files import write_text
+from messi.core.info import version
+from messi.experiments._base import Experiment, Figure, Section, Text
+from messi.experiments._results import Results, target_accuracy
+from messi.reports.paper_tables import Table
+from messi.reports.plan_page import PlanPage, Value
+from messi.reports.table_csv import as_csv
+from messi.reports.table_html import html
+from messi.reports.table_latex import latex
+from messi.reports.table_markdown import markdown
+from messi.sweeps.plan import Outcome
+
+
+def write_results(experiment: Experiment, outcomes: Sequence[Outcome], folder: Path) -> str:
+    """Write tables and figures in every format, one document and one page; return the document."""
+    sections = experiment.sections(Results(outcomes))
+    tables = folder / "tables"
+    tables.mkdir(parents=True, exist_ok=True)
+    for section in sections:
+        for name, text in _files(section).items():
+            write_text(tables / name, text)
+    document = _document(experiment, sections)
+    write_text(tables / "README.md", document)
+    states = Counter(outcome.state for outcome in outcomes)
+    PlanPage(
+        title=experiment.title,
+        claim=experiment.claim,
+        facts={
+            "Runs": ", ".join(f"{number} {state}" for state, number in states.items()) or "none are needed",
+            "Reduced": experiment.reduced if experiment.small else "",
+            "Version": f"messi-dg {version()}",
+        },
+        parts=[_html(section) for section in sections],
+        runs=[_row(outcome) for outcome in outcomes],
+        command=_command(experiment),
+    ).write(folder / "report.html")
+    return document
+
+
+def _document(experiment: Experiment, sections: Sequence[Section]) -> str:
+    """Return all tables in Markdown; figures are linked."""
+    parts = [f"# {experiment.title}", f"The paper's claim: {experiment.claim}"]
+    if experiment.small:
+        parts.append(f"A reduced version: {experiment.reduced}. Its numbers are not the paper's experiment.")
+    parts.append(f"    {_command(experiment)}")
+    return "\n\n".join([*parts, *map(_markdown, sections)]) + "\n"
+
+
+def _markdown(section: Section) -> str:
+    if isinstance(section, Table):
+        return markdown(section).strip()
+    if isinstance(section, Figure):
+        return f"![{section.caption}]({section.name}.svg)\n\n{section.caption}"
+    return section.markdown.strip()
+
+
+def _html(section: Section) -> str:
+    if isinstance(section, Table):
+        return html(section)
+    if isinstance(section, Figure):
+        caption = f'<figcaption class="caption">{escape(section.caption)}</figcaption>'
+        return f'<figure class="scroll">{section.svg}{caption}</figure>'
+    words: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(section.markdown)
+    return words.replace("<table>", '<div class="scroll"><table class="results prose">').replace("</table>", "</table></div>")
+
+
+def _files(section: Section) -> dict[str, str]:
+    if isinstance(section, Text):
+        return {f"{section.name}.md": section.markdown}
+    if isinstance(section, Figure):
+        return {f"{section.name}.svg": section.svg}
+    renderers = {"md": markdown, "csv": as_csv, "tex": latex, "html": html}
+    return {f"{section.name}.{ending}": render(section) for ending, render in renderers.items()}
+
+
+def _row(outcome: Outcome) -> dict[str, Value]:
+    done = outcome.state == "done"
+    found: dict[str, Value] = {
+        "target %": f"{target_accuracy(outcome):.1f}" if done else None,
+        "step": outcome.result()["selected_step"] if done else None,
+        "state": outcome.state,
+        "folder": outcome.path.name,
+    }
+    return {**outcome.labels, **found}
+
+
+def _command(experiment: Experiment) -> str:
+    """Return the command that makes the same plan."""
+    default = type(experiment)().to_dict()
+    words = ["messi", "reproduce", experiment.name]
+    for name, value in experiment.to_dict().items():
+        if value != default[name]:
+            values = value if isinstance(value, list) else [value]
+            words += [f"--{name.replace('_', '-')}", *map(str, values)]
+    return shlex.join(words)

@@ -1,0 +1,60 @@
+"""From the runs of a plan to the cells of a table."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from messi.core.info import version
+from messi.reports.paper_tables import Cell, Provenance, Published
+from messi.reports.statistics import Summary, target_average
+from messi.sweeps.plan import Label, Outcome
+
+CellState = Literal["done", "running", "failed"]
+Value = Callable[[Outcome], float]
+
+
+def target_accuracy(outcome: Outcome) -> float:
+    """Return the accuracy on the target in percent, the mean over its domains."""
+    accuracies: dict[str, float] = outcome.result()["target"]
+    return 100 * statistics.fmean(accuracies.values())
+
+
+@dataclass(frozen=True)
+class Results:
+    """How the runs of a plan stand, and what the finished ones found."""
+
+    outcomes: Sequence[Outcome]
+
+    def where(self, **labels: Label) -> list[Outcome]:
+        """Return the runs with some labels."""
+        return [o for o in self.outcomes if all(o.labels.get(key) == value for key, value in labels.items())]
+
+    def summary(self, value: Value = target_accuracy, **labels: Label) -> Summary | None:
+        """Average a value over targets seed by seed, then summarise over the seeds that are complete."""
+        chosen = self.where(**labels)
+        targets = list(dict.fromkeys(str(o.labels.get("target", "")) for o in chosen))
+        scores = {(str(o.labels.get("target", "")), int(o.labels["seed"])): o for o in chosen if o.state == "done"}
+        complete = {seed for _, seed in scores if all((target, seed) in scores for target in targets)}
+        return target_average({key: value(o) for key, o in scores.items() if key[1] in complete}, targets)
+
+    def cell(self, paper: Published | None = None, value: Value = target_accuracy, **labels: Label) -> Cell:
+        """Return the cell of a table for the runs with some labels."""
+        states = {outcome.state for outcome in self.where(**labels)}
+        reasons = [outcome.reason for outcome in self.where(**labels) if outcome.state == "failed"]
+        state: CellState = "failed" if reasons else "running" if states - {"done"} else "done"
+        last = reasons[0].strip().splitlines()[-1] if reasons else ""  # the others and their traces lie in files
+        return Cell(ours=self.summary(value, **labels), paper=paper, state=state, reason=last)
+
+    def provenance(self, *, data: str, reduced: str = "") -> Provenance:
+        """Say how the numbers came about; the runs of a plan differ in method, target and seed alone."""
+        config = self.outcomes[0].run.config.resolved()
+        settings = config.settings
+        return Provenance(
+            data=data,
+            protocol=f"{config.protocol}, {settings.steps} steps" + (f"; reduced: {reduced}" if reduced else ""),
+            selection=settings.selection,
+            target_part=settings.target_part,
+            seeds=tuple(sorted({int(outcome.labels["seed"]) for outcome in self.outcomes})),
+            version=version(),
+        )

@@ -1,0 +1,155 @@
+"""Domain growth on Rotated-Colored MNIST: more and more source domains within a fixed budget of examples.
+
+Claim: a strong global alignment loses accuracy as domains are added; MESSI, which aligns what the router pairs, hardly.
+Command: messi reproduce domain_growth --digits FOLDER (the four files of MNIST)
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from messi.algorithms._base import AlgorithmConfig
+from messi.algorithms.coral import Coral
+from messi.algorithms.erm import Erm
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.digits import EMBEDDED
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.experiments._base import Experiment, Figure, Section
+from messi.experiments._methods import ERM_MOE, MESSI_OT
+from messi.experiments._results import Results
+from messi.experiments.paper.domain_growth import FULL, SUMMARY
+from messi.models.encoder import EncoderConfig
+from messi.reports.paper_tables import Cell, Column, Published, Row, Table
+from messi.reports.plots import Curve, Panel, line_figure
+from messi.reports.statistics import Summary, growth, summarise
+from messi.sweeps.plan import Planned
+
+GAMMAS = (1, 10, 100, 250, 500)
+METHODS: dict[str, AlgorithmConfig] = {
+    "ERM": Erm.Config(),
+    **{f"CORAL (gamma={gamma})": Coral.Config(gamma=gamma) for gamma in GAMMAS},
+    "ERM-MoE": ERM_MOE,
+    "MESSI": MESSI_OT,
+}
+SMALL_METHODS = ("ERM", "CORAL (gamma=1)", "CORAL (gamma=500)", "MESSI")
+DOMAINS, SMALL_DOMAINS = (3, 5, 7, 9, 11, 13, 15, 17), (3, 9, 17)
+COLUMNS = (
+    Column("Peak", digits=2),
+    Column("Acc(K_max)", digits=2),
+    Column("Drop", "down", digits=2),
+    Column("RelDrop", "down", digits=2),
+    Column("Avg", digits=2),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainGrowth(Experiment):
+    """Accuracy on an unseen environment against the number of source environments."""
+
+    title: ClassVar[str] = "Fixed-budget domain growth on Rotated-Colored MNIST"
+    claim: ClassVar[str] = (
+        "Higher CORAL weights are lower and fall faster as domains are added; MESSI has the highest peak and the "
+        "smallest drop."
+    )
+    cost: ClassVar[str] = "192 runs of 600 steps"
+    reduced: ClassVar[str] = (
+        "5,000 embedded digits instead of 70,000, 3 of 8 numbers of domains, 4 of 8 methods, a smaller network, "
+        "150 steps with 16 images per domain, one seed"
+    )
+
+    digits: str = "download"
+    """MNIST: 'download', an .npz file, or a folder with its four files; the small scale has the embedded digits."""
+    steps: int = 600
+    """Training steps; the paper does not say how many."""
+
+    def runs(self) -> list[Planned]:
+        """Return a run for every method, number of domains and seed."""
+        return [
+            Planned({"method": method, "K": number, "seed": seed}, self._config(METHODS[method], number, seed))
+            for seed in self.all_seeds()
+            for number in self._domains
+            for method in self._methods
+        ]
+
+    def sections(self, results: Results) -> list[Section]:
+        """Return both tables and the figure of the introduction."""
+        return [self._summary(results), self._full(results), self._figure(results)]
+
+    @property
+    def _methods(self) -> tuple[str, ...]:
+        return SMALL_METHODS if self.small else tuple(METHODS)
+
+    @property
+    def _domains(self) -> tuple[int, ...]:
+        return SMALL_DOMAINS if self.small else DOMAINS
+
+    def _config(self, algorithm: AlgorithmConfig, number: int, seed: int) -> RunConfig:
+        digits, backbone = (EMBEDDED, "tiny_cnn") if self.small else (self.digits, "small_cnn")
+        data = RotatedColoredMnist(digits=digits, num_sources=number, budget=None if self.small else 35_000)
+        steps, size = (150, 16) if self.small else (self.steps, 64)
+        return RunConfig(
+            data=data,
+            target=(data.test_domain,),
+            algorithm=algorithm,
+            encoder=EncoderConfig(backbone=backbone),
+            training=TrainingConfig(steps=steps, batch_per_domain=size, evaluate_every=min(100, steps), log_every=20),
+            seed=seed,
+        )
+
+    def _full(self, results: Results) -> Table:
+        rows = tuple(
+            Row((method,), tuple(self._cell(results, method, number) for number in self._domains), method == "MESSI")
+            for method in self._methods
+        )
+        columns = tuple(Column(f"K = {number}", digits=2) for number in self._domains)
+        return self._table("domain_growth_full", "Target accuracy by number of source domains", columns, rows, results)
+
+    def _summary(self, results: Results) -> Table:
+        rows = tuple(Row((m,), self._growth_cells(results, m), m == "MESSI") for m in self._methods)
+        return self._table("domain_growth", "Fixed-budget domain growth", COLUMNS, rows, results)
+
+    def _cell(self, results: Results, method: str, number: int) -> Cell:
+        paper = None if self.small else FULL.get(method, {}).get(str(number))
+        return results.cell(paper, method=method, K=number)
+
+    def _growth_cells(self, results: Results, method: str) -> tuple[Cell, ...]:
+        """Summarise the curve of every complete seed, then over seeds."""
+        curves = []
+        for seed in self.all_seeds():
+            found = {number: results.summary(method=method, K=number, seed=seed) for number in self._domains}
+            curves.append(growth({number: value.mean if value else None for number, value in found.items()}))
+        complete = [curve for curve in curves if curve]
+        names = ("peak", "last", "drop", "relative_drop", "average")
+        values = {
+            name: summarise([getattr(curve, name) * (100 if name == "relative_drop" else 1) for curve in complete])
+            for name in names
+            if complete
+        }
+        published: dict[str, Published] = {} if self.small else SUMMARY.get(method, {})
+        state = results.cell(method=method)
+        return tuple(
+            Cell(values.get(name), published.get(column.name), state.state, state.reason)
+            for name, column in zip(names, COLUMNS, strict=True)
+        )
+
+    def _table(
+        self, name: str, title: str, columns: tuple[Column, ...], rows: tuple[Row, ...], results: Results
+    ) -> Table:
+        digits = "5,000 embedded digits" if self.small else "MNIST, B = 35,000"
+        data = f"Rotated-Colored MNIST ({digits}), E = 18, nested order, target rot0-p0.5"
+        provenance = results.provenance(data=data, reduced=self.reduced if self.small else "")
+        return Table(name=name, title=title, provenance=provenance, heads=("Method",), columns=columns, groups=(rows,))
+
+    def _figure(self, results: Results) -> Figure:
+        aligned = tuple(method for method in self._methods if method.startswith("CORAL"))
+        others = tuple(method for method in self._methods if method not in aligned)
+        panels = [
+            Panel(title=title, x_label="source domains", curves=tuple(self._curve(results, m) for m in methods))
+            for title, methods in (("Global alignment: target accuracy, %", aligned), ("Others", others))
+        ]
+        caption = "Accuracy as source domains are added; bands are one deviation over seeds, dashed lines the paper's."
+        return Figure("domain_growth", caption, line_figure(panels))
+
+    def _curve(self, results: Results, method: str) -> Curve:
+        found = {number: results.summary(method=method, K=number) for number in self._domains}
+        points: dict[float, Summary] = {number: value for number, value in found.items() if value}
+        return Curve(method, points, {} if self.small else {float(k): v.mean for k, v in FULL.get(method, {}).items()})

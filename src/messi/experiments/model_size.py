@@ -1,0 +1,114 @@
+"""Parameters of the paper's models, counted; nothing is trained.
+
+Claim: MESSI-S is smaller than GMoE on the same backbone, and MESSI-Ti is less than a third of a ResNet-50.
+Command: messi reproduce model_size
+Cost: seconds.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from messi.algorithms._base import AlgorithmConfig, build
+from messi.core.batch import Task
+from messi.experiments._backbones import DEIT_TI, RESNET_50, title
+from messi.experiments._base import Experiment, Section, Text
+from messi.experiments._domainbed.rows import ROWS
+from messi.experiments._results import Results
+from messi.experiments.paper.cost import MODEL_SIZE
+from messi.models.encoder import EncoderConfig
+from messi.sweeps.plan import Planned
+
+# SAGM is a way to train: it has no parameters of its own. MESSI's size does not depend on its discrepancy.
+COUNTED = {
+    **{name: ROWS[name] for name in ("ERM", "SAGM", "LFME", "GMoE", "GMoE+SAGM", "OMoE", "DynMoE")},
+    "MESSI-S": ROWS["MESSI-S-OT"],
+    "MESSI-Ti": ROWS["MESSI-Ti-OT"],
+}
+_IMAGE = (3, 224, 224)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Numbers of parameters, without the classifier."""
+
+    encoder: int
+    head: int
+    """What a method adds to the encoder and needs to predict: experts and router."""
+
+    @property
+    def total(self) -> int:
+        """Both."""
+        return self.encoder + self.head
+
+
+def count(method: AlgorithmConfig, backbone: str) -> Size:
+    """Count the parameters that a trained model predicts with, all but those of the classifier."""
+    encoder = EncoderConfig(backbone=backbone, pretrained=False)
+    # Without domains, LFME has no experts, which only training needs; the classifier of one class is taken off.
+    task = Task(input_shape=_IMAGE, num_classes=1, num_domains=0)
+    with torch.device("meta"):
+        plain = encoder.build(_IMAGE)
+        whole = build(method, task=task, encoder=encoder)
+    return Size(_parameters(plain), _parameters(whole) - _parameters(plain) - (plain.width + 1))
+
+
+def _parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSize(Experiment):
+    """Encoder, head and total in millions."""
+
+    title: ClassVar[str] = "Model sizes"
+    claim: ClassVar[str] = "MESSI-S has 28.79 million parameters where GMoE has 33.80; MESSI-Ti has 7.48."
+    cost: ClassVar[str] = "seconds; nothing is trained"
+    reduced: ClassVar[str] = "nothing, for there is nothing to reduce"
+
+    def runs(self) -> list[Planned]:
+        """Return none."""
+        return []
+
+    def sections(self, results: Results) -> list[Section]:  # noqa: ARG002 (there are none)
+        """Return the counts beside the paper's."""
+        lines = [_line(name, row.method, row.backbone) for name, row in COUNTED.items()]
+        table = "\n".join(
+            [
+                "| Method | Backbone | Enc. | MoE/Head | Total | Paper: Enc. | MoE/Head | Total | Difference |",
+                "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+                *lines,
+            ]
+        )
+        return [Text("model_size", f"{_CAPTION}\n\n{table}\n\n{_remark()}\n")]
+
+
+_CAPTION = (
+    "Millions of parameters that a trained model predicts with, without its classifier, counted from the networks. "
+    "The difference is that of the totals, ours minus the paper's."
+)
+
+
+def _line(name: str, method: AlgorithmConfig, backbone: str) -> str:
+    size = count(method, backbone)
+    ours = [f"{number / 1e6:.2f}" for number in (size.encoder, size.head, size.total)]
+    published = MODEL_SIZE.get((name, title(backbone)))
+    paper = [f"{number.mean:.2f}" for number in published.values()] if published else [""] * 3
+    difference = f"{size.total / 1e6 - published['Total'].mean:+.2f}" if published else ""
+    return f"| {' | '.join([name, title(backbone), *ours, *paper, difference])} |"
+
+
+def _remark() -> str:
+    """Say what explains the differences."""
+    sizes = []
+    for backbone in (RESNET_50, DEIT_TI):
+        with torch.device("meta"):
+            plain = EncoderConfig(backbone=backbone, pretrained=False).build(_IMAGE)
+        with_classes = _parameters(plain) + 1000 * (plain.width + 1)
+        sizes.append(f"{title(backbone)} has {with_classes / 1e6:.2f}")
+    return (
+        f"With a classifier of ImageNet's 1,000 classes {' and '.join(sizes)} million: the paper seems to have "
+        "counted it there, and not for DeiT-S/16. DynMoE has room for eight experts in a block and begins with six."
+    )

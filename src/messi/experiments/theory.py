@@ -1,0 +1,64 @@
+"""Section 3 of the paper, computed: every statement checked on finite distributions, without any estimate.
+
+Claim: adding domains shrinks the set of globally invariant representations and the label information they can hold,
+while one representation for each subset of domains keeps it. Where a statement needs more than the text says, the
+table has a row that does not hold, with a counterexample.
+Command: messi reproduce theory
+Cost: a few seconds on a CPU.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from messi.experiments._base import Experiment, Section, Text
+from messi.experiments._results import Results
+from messi.experiments._theory.claim import Claim
+from messi.experiments._theory.global_invariance import global_claims
+from messi.experiments._theory.subset_invariance import subset_claims
+from messi.sweeps.plan import Planned
+
+_HEADER = ("Statement", "In one sentence", "Holds", "Cases", "Numbers (bits)", "Checked on")
+
+
+def claims() -> list[Claim]:
+    """Check all statements of the section, in the paper's order."""
+    return [*global_claims(), *subset_claims()]
+
+
+def table(claims: Sequence[Claim]) -> str:
+    """Return the claims as a table in Markdown."""
+    rows = [
+        (
+            c.name,
+            c.statement,
+            "yes" if c.holds else "**no**",
+            f"{c.cases:,}",
+            c.numbers,
+            c.check[0].upper() + c.check[1:],
+        )
+        for c in claims
+    ]
+    lines = [_HEADER, ("---", "---", "---", "---:", "---", "---"), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Theory(Experiment):
+    """The statements of section 3, checked."""
+
+    title: ClassVar[str] = "The theory of invariance, checked on finite distributions"
+    claim: ClassVar[str] = (
+        "Global invariance holds less label information the more domains there are; one representation for each "
+        "subset of domains keeps it."
+    )
+    cost: ClassVar[str] = "seconds on a CPU; nothing is trained"
+    reduced: ClassVar[str] = "nothing"
+
+    def runs(self) -> list[Planned]:
+        """Return none: everything is computed."""
+        return []
+
+    def sections(self, results: Results) -> list[Section]:  # noqa: ARG002 (there are none)
+        """Return the table of statements."""
+        return [Text("theory", table(claims()))]

@@ -1,0 +1,44 @@
+"""Runs that nobody ran: their folders written by hand."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from messi.core.info import version
+from messi.core.rundir import RunDir
+from messi.experiments._base import Experiment
+from messi.experiments._results import Results
+from messi.reports.paper_tables import Cell, Table
+from messi.sweeps.plan import Label, Plan, Planned
+
+Made = Callable[[Mapping[str, Label]], "dict[str, Any] | str | None"]
+"""By labels: the files of a finished run by name, why it failed, "started", or None for one that waits."""
+
+
+def made_results(folder: Path, experiment: Experiment, made: Made) -> Results:
+    """Write what every run of an experiment left, and read it as a plan does."""
+    plan = Plan(folder, experiment.runs())
+    for run in plan.runs:
+        what = made(run.labels)
+        if isinstance(what, dict):
+            _begin(plan, run)
+            for name, content in what.items():
+                (plan.path(run) / f"{name}.json").write_text(json.dumps(content))
+        elif what == "started":
+            _begin(plan, run)
+        elif what:
+            plan.note_failure(run, what)
+    return Results(plan.outcomes())
+
+
+def _begin(plan: Plan, run: Planned) -> None:
+    place = RunDir(plan.path(run))
+    place.path.mkdir(parents=True)
+    place.description.write_text(json.dumps({"config": run.config.resolved().to_dict(), "version": version()}))
+
+
+def cell_of(table: Table, column: str, *heads: str) -> Cell:
+    """Return the cell in a named column of the row that begins with some heads."""
+    (row,) = [row for row in table.rows if row.heads[: len(heads)] == heads]
+    return row.cells[[c.name for c in table.columns].index(column)]

@@ -1,0 +1,159 @@
+"""The plan of the alignment controls, the comparison by hand-made models, and the tables from real, tiny runs."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from made_runs import cell_of, made_results
+from tiny_scale import tiny_results
+from torch import Tensor
+
+from messi.core.errors import MessiError
+from messi.diagnostics.slots import responsibilities
+from messi.evaluation.model import load
+from messi.experiments import alignment
+from messi.experiments._methods import MESSI_OT
+from messi.experiments._reopened import reopened
+from messi.experiments._slots import Seen, compare, see
+from messi.experiments.alignment import Alignment
+from messi.experiments.paper.ablations import ROUTING_AWARE_ALIGNMENT
+from messi.reports.paper_tables import Table
+
+EXPERTS, CLASSES, DOMAINS = 6, 4, 3
+
+
+def seen_by(routing: Tensor, outputs: Tensor) -> Seen:
+    """Return a model with one example of every class in every domain: routing [K, C, M], outputs [M, K * C, R]."""
+    cells = list(itertools.product(range(DOMAINS), range(CLASSES)))
+    domains, labels = torch.tensor(cells).T
+    return Seen(outputs=outputs, labels=labels, domains=domains, weights=responsibilities(routing))
+
+
+def one_expert(expert: int) -> Tensor:
+    return torch.eye(EXPERTS)[expert].expand(DOMAINS, CLASSES, EXPERTS)
+
+
+def lines(scale: float) -> Tensor:
+    """Domain d lies at scale * (d + 1) on a line, whatever the class and the expert."""
+    points = scale * (torch.arange(DOMAINS) + 1.0).repeat_interleave(CLASSES)
+    return points[None, :, None].expand(EXPERTS, -1, 1)
+
+
+def test_the_plan_is_the_papers() -> None:
+    runs = Alignment().runs()
+    assert len(runs) == 162 == len({run.name for run in runs})
+    assert len(Alignment(data=("pacs",)).runs()) == 36
+    selectors = {str(run.labels["method"]): run.config.algorithm.to_dict()["selector"] for run in runs}
+    assert selectors == {"Global-MoE": "global", "Random-Subset-MoE": "random", "MESSI": "routing"}
+    with pytest.raises(MessiError, match="share must be above 0 and at most 1, but is 0"):
+        Alignment(share=0.0)
+
+
+def test_the_same_model_three_times() -> None:
+    torch.manual_seed(0)
+    one = seen_by(torch.rand(DOMAINS, CLASSES, EXPERTS), torch.randn(EXPERTS, DOMAINS * CLASSES, 3))
+    numbers = compare(one, one, one, share=0.2)
+    for pair in ("(G,R)", "(M,G)", "(M,R)"):
+        assert numbers[f"r{pair}"] == pytest.approx(1)
+        assert numbers[f"J{pair}"] == 1
+    assert numbers["Ctrl. Delta"] == pytest.approx(numbers["MESSI Delta"])
+
+
+def test_routers_that_use_one_expert_each_give_the_papers_correlations() -> None:
+    """The paper has +1.00 and -0.20 on all data: the same expert, and another one of six."""
+    control, messi = seen_by(one_expert(0), lines(1.0)), seen_by(one_expert(3), lines(0.5))
+    numbers = compare(control, control, messi, share=0.1)
+    assert numbers["r(G,R)"] == pytest.approx(1.0)
+    assert numbers["r(M,G)"] == numbers["r(M,R)"] == pytest.approx(-0.2)
+    assert (numbers["J(G,R)"], numbers["J(M,G)"], numbers["J(M,R)"]) == (1, 0, 0)
+
+
+def test_overlap_and_distances_by_hand() -> None:
+    """Of 72 slots a sixth are 12: all of an expert, or 9 of one and 3 of another."""
+    half = one_expert(1).clone()
+    half[:, 0] = torch.eye(EXPERTS)[2]  # class 0, in its three pairs of domains, goes to another expert
+    everywhere, at_random, messi = (
+        seen_by(routing, lines(scale)) for routing, scale in ((one_expert(1), 1.0), (half, 3.0), (half, 0.5))
+    )
+    numbers = compare(everywhere, at_random, messi, share=1 / 6)
+    assert numbers["J(M,R)"] == 1
+    assert numbers["J(M,G)"] == numbers["J(G,R)"] == pytest.approx(9 / 15)
+    # Two points at distance t have the energy distance 2 t; the pairs are 1, 2 and 1 apart: 8 / 3 at scale 1.
+    assert numbers["MESSI Delta"] == pytest.approx(0.5 * 8 / 3)
+    assert numbers["Ctrl. Delta"] == pytest.approx((1 + 3) / 2 * 8 / 3)
+    assert numbers["MESSI Delta, unit"] == numbers["Ctrl. Delta, unit"] == pytest.approx(0, abs=1e-12)
+
+
+def test_distances_are_those_of_the_slots_that_messi_selects() -> None:
+    torch.manual_seed(0)
+    outputs = torch.zeros(EXPERTS, DOMAINS * CLASSES, 1)
+    outputs[4] = lines(1.0)[4]
+    control = seen_by(one_expert(4), outputs)
+    for expert, expected in ((4, 8 / 3), (2, 0.0)):
+        numbers = compare(control, control, seen_by(one_expert(expert), outputs), share=1 / 6)
+        assert numbers["Ctrl. Delta"] == pytest.approx(expected)
+
+
+def test_a_model_is_seen_on_its_validation_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = tiny_results(tmp_path, Alignment(scale="small"), monkeypatch, runs=1)
+    outcome = results.outcomes[0]
+    algorithm, loader = reopened(outcome)
+    seen = see(algorithm, loader)
+
+    vault, model = loader.vault, load(outcome.path).algorithm
+    names = [vault.domain_names[domain] for domain in vault.domains("source_val")]
+    assert names == ["a1", "a2", "b1"], "the target b2 is not among them"
+    rho = torch.zeros(3, 2, 6)
+    for k, domain in enumerate(vault.domains("source_val")):
+        indices = vault.indices("source_val", domain)
+        with torch.no_grad():
+            routing = model.predict(vault.features(indices)).routing
+        assert routing is not None
+        for c in range(2):
+            rho[k, c] = routing[vault.labels(indices) == c].mean(0)
+    for p, (i, j) in enumerate(((0, 1), (0, 2), (1, 2))):
+        expected = torch.sigmoid(4 * rho[i]) * torch.sigmoid(4 * rho[j])
+        torch.testing.assert_close(seen.weights[p].float(), expected)
+    assert seen.outputs.shape == (6, 36, 3), "all of it: a fifth of 60 examples in three domains"
+
+
+def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three equal methods: every similarity is 1, and control and MESSI are as far apart."""
+    monkeypatch.setattr(alignment, "METHODS", dict.fromkeys(alignment.METHODS, MESSI_OT))
+    experiment = Alignment(scale="small")
+    whole, short = experiment.sections(tiny_results(tmp_path, experiment, monkeypatch))
+    assert isinstance(whole, Table)
+    assert isinstance(short, Table)
+    values = {column.name: cell_of(whole, column.name, "Two subsets").ours for column in whole.columns}
+    means = {name: one.mean for name, one in values.items() if one}
+    assert {means[name] for name in means if name[0] == "J"} == {1.0}
+    assert [means[name] for name in means if name[0] == "r"] == [pytest.approx(1)] * 3
+    assert means["Ctrl. Delta"] == pytest.approx(means["MESSI Delta"])
+    assert means["Ctrl. Delta"] > 0
+    for column, name in (("Control", "Ctrl. Delta, unit"), ("MESSI", "MESSI Delta, unit")):
+        assert cell_of(short, column, "Discrepancy, unit").ours == values[name]
+    assert "the 20% of the slots" in whole.caption
+
+
+def test_a_missing_run_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all three methods on one target, but not on the other, there is no mean over targets."""
+    experiment = Alignment(scale="small")
+    whole = experiment.sections(tiny_results(tmp_path, experiment, monkeypatch, runs=3))[0]
+    assert isinstance(whole, Table)
+    assert {(cell.ours, cell.state) for row in whole.rows for cell in row.cells} == {(None, "running")}
+
+
+def test_the_papers_numbers_stand_beside_both_readings(tmp_path: Path) -> None:
+    experiment = Alignment(seeds=1)
+    whole, short = experiment.sections(made_results(tmp_path, experiment, lambda _: None))
+    assert isinstance(whole, Table)
+    assert isinstance(short, Table)
+    titles = ("PACS", "OfficeHome", "TerraInc", "DomainNet")
+    for title, paper in zip(titles, ROUTING_AWARE_ALIGNMENT.values(), strict=True):
+        for column in whole.columns:
+            assert cell_of(whole, column.name, title).paper == paper[column.name.removesuffix(", unit")]
+    assert "messi, 5,000, 10,000, 15,000 steps" in whole.caption
+    assert cell_of(short, "MESSI", "Resp. corr. r").paper == (-0.2, None)
+    assert cell_of(short, "Control", "Discrepancy, unit").paper == (0.234, 0.020)
+    assert "Data: PACS, held out: art_painting, cartoon, photo, sketch; backbone DeiT-S/16" in short.caption

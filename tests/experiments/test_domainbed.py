@@ -1,0 +1,249 @@
+"""The plan of the main table, and its tables from runs whose numbers are known."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_runs import cell_of, made_results
+
+from messi.algorithms._base import ALGORITHMS
+from messi.cli.main import main
+from messi.core.errors import MessiError
+from messi.data.datasets._benchmark import Benchmark as PublishedData
+from messi.engine.config import RunConfig
+from messi.experiments._domainbed.data import BENCHMARKS
+from messi.experiments._domainbed.rows import ROWS
+from messi.experiments.domainbed import Domainbed
+from messi.experiments.paper.domainbed import MAIN_EXTENDED
+from messi.reports.paper_tables import Published, Table
+from messi.reports.statistics import summarise
+from messi.reports.table_markdown import markdown
+from messi.sweeps.plan import Label, Plan
+
+ACCURACY = {
+    ("ERM", "art_painting"): (0.80, 0.84),
+    ("ERM", "cartoon"): (0.70, 0.72),
+    ("ERM", "photo"): (0.90, 0.90),
+    ("ERM", "sketch"): (0.60, 0.70),
+    ("MESSI-Ti-OT", "art_painting"): (0.82, 0.85),
+    ("MESSI-Ti-OT", "cartoon"): (0.72, 0.73),
+    ("MESSI-Ti-OT", "photo"): (0.92, 0.91),
+    ("MESSI-Ti-OT", "sketch"): (0.62, 0.71),
+}
+"""Of seeds 0 and 1; MESSI is better by 2 points with the first and by 1 with the second."""
+TWO = Domainbed(data=("pacs",), rows=("ERM", "MESSI-Ti-OT"), seeds=2)
+
+
+def done(labels: Mapping[str, Label]) -> dict[str, Any]:
+    target = str(labels["target"])
+    accuracy = ACCURACY[str(labels["method"]), target][int(labels["seed"])]
+    return {"result": {"target": {target: accuracy}}}
+
+
+def resolved(experiment: Domainbed, **labels: Label) -> RunConfig:
+    (run,) = [run for run in experiment.runs() if all(run.labels[key] == value for key, value in labels.items())]
+    return run.config.resolved()
+
+
+def tables_of(experiment: Domainbed, results: Any) -> list[Table]:
+    tables = [section for section in experiment.sections(results) if isinstance(section, Table)]
+    assert len(tables) == len(experiment.sections(results))
+    return tables
+
+
+def test_every_method_and_every_row_of_the_paper_can_be_run() -> None:
+    assert {row.method.name for row in ROWS.values()} == set(ALGORITHMS.names())
+    backbones = {"resnet50": "ResNet-50", "deit_small_patch16_224": "DeiT-S/16", "deit_tiny_patch16_224": "DeiT-Ti/16"}
+    ours = {("ERM" if name == "ERM-S" else name, backbones[row.backbone]) for name, row in ROWS.items()}
+    assert set(MAIN_EXTENDED) <= ours
+    trainings = {name: (row.training.flatness, row.training.averaging) for name, row in ROWS.items()}
+    assert {name: kind for name, kind in trainings.items() if kind != ("none", "none")} == {
+        "SAM": ("sam", "none"),
+        "SAGM": ("sagm", "none"),
+        "SWAD": ("none", "swad"),
+        "GMoE+SAGM": ("sagm", "none"),
+    }
+
+
+def test_the_full_plan_holds_every_domain_out_with_every_row_and_seed() -> None:
+    labels = [tuple(run.labels.values()) for run in Domainbed().runs()]
+    assert len(labels) == len(set(labels)) == len(ROWS) * (4 + 4 + 4 + 6) * 3
+    for benchmark in BENCHMARKS.values():
+        assert isinstance(benchmark.data, PublishedData)
+        assert set(benchmark.targets) == set(benchmark.data.manifest.domains)
+        assert {(*benchmark.targets.values(), "Avg.")} == {tuple(row) for row in benchmark.paper.values()}
+
+
+@pytest.mark.parametrize(
+    ("data", "target", "rate", "decay", "steps"),
+    [
+        ("PACS", "photo", 3e-5, 1e-6, 5000),
+        ("OfficeHome", "Art", 1e-5, 1e-6, 10_000),
+        ("TerraInc", "location_38", 5e-5, 1e-4, 10_000),
+        ("DomainNet", "real", 5e-5, 0.0, 15_000),
+    ],
+)
+def test_settings_are_those_of_the_papers_appendix(
+    data: str, target: str, rate: float, decay: float, steps: int
+) -> None:
+    config = resolved(Domainbed(rows=("MESSI-S-OT",), seeds=1), data=data, target=target)
+    settings = config.settings
+    assert (settings.learning_rate, settings.weight_decay, settings.steps) == (rate, decay, steps)
+    assert (settings.batch_per_domain, settings.validation_fraction, settings.split) == (32, 0.2, "stratified")
+    assert (settings.selection, settings.augmentation) == ("source_val", "domainbed")
+    assert (config.target, config.sources, config.protocol) == ((target,), (), "messi")
+    assert (config.encoder.backbone, config.encoder.pretrained) == ("deit_small_patch16_224", True)
+
+
+def test_backbone_steps_protocol_path_and_weights_are_passed_on(tmp_path: Path) -> None:
+    for name in ("deit_tiny_patch16_224.safetensors", "resnet50.pth"):
+        (tmp_path / name).touch()
+    rows = ("ERM", "CORAL", "ERM-MoE", "Global-MoE", "MESSI-Ti-MMD", "MESSI-Ti-OT")
+    pacs = Domainbed(data=("pacs",), rows=rows, backbone="deit_tiny_patch16_224", weights=str(tmp_path), path="here")
+    assert len(pacs.runs()) == 6 * 4 * 3
+    for run in pacs.runs():
+        config = run.config.resolved()
+        assert config.encoder.weights == str(tmp_path / "deit_tiny_patch16_224.safetensors")
+        assert config.data.to_dict()["path"] == str(Path("here", "PACS"))
+    plain = Domainbed(data=("pacs",), rows=("ERM", "CORAL"), weights=str(tmp_path), steps=70, protocol="domainbed")
+    for run in plain.runs():
+        config = run.config.resolved()
+        assert config.encoder.weights == str(tmp_path / "resnet50.pth")
+        assert (config.settings.steps, config.settings.split, config.encoder.frozen_batch_norm) == (
+            70,
+            "domainbed",
+            True,
+        )
+
+
+def test_on_one_backbone_a_method_is_run_once() -> None:
+    rows = {str(run.labels["method"]) for run in Domainbed(backbone="resnet50", data=("pacs",), seeds=1).runs()}
+    assert set(ROWS) - rows == {"ERM-S", "MESSI-S-MMD", "MESSI-S-OT"}
+
+
+def test_wrong_options_are_named(tmp_path: Path) -> None:
+    with pytest.raises(MessiError, match=r"no row named 'MESI-S-OT'; there are: CDANN, .* Did you mean 'MESSI-S-OT'"):
+        Domainbed(rows=("ERM", "MESI-S-OT"))
+    with pytest.raises(MessiError, match="baseline must be one of the rows ERM, CORAL, but is 'IRM'"):
+        Domainbed(rows=("ERM", "CORAL"), baseline="IRM")
+    with pytest.raises(MessiError, match=r"has neither resnet50\.safetensors nor resnet50\.pth"):
+        Domainbed(rows=("ERM",), weights=str(tmp_path)).runs()
+
+
+def test_missing_data_is_one_sentence_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--data", "pacs", "--rows", "ERM", "--path", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+    assert main(["reproduce", "domainbed", *options]) == 2
+    told = capsys.readouterr()
+    assert "does not hold PACS: it must have the folders art_painting" in told.err
+    assert told.out == ""
+    assert not (tmp_path / "out").exists()
+
+
+def test_tables_hold_the_numbers_of_the_runs(tmp_path: Path) -> None:
+    main_table, pacs, differences = tables_of(TWO, made_results(tmp_path, TWO, done))
+    # ERM's averages over targets are 75 with the first seed and 79 with the second.
+    average = cell_of(main_table, "PACS", "ERM")
+    assert average.ours is not None
+    assert [average.ours.mean, average.ours.spread, average.ours.n] == pytest.approx([77, 8**0.5, 2])
+    assert average.paper == Published(83.8, 0.8)
+    grand = cell_of(main_table, "Avg.", "ERM")
+    assert grand.ours == average.ours
+    assert grand.paper is None, "the paper's average is over four data sets"
+
+    assert cell_of(pacs, "Sketch", "ERM").ours == summarise([60.0, 70.0])
+    assert cell_of(pacs, "Avg.", "ERM").ours == average.ours
+    assert cell_of(pacs, "Worst", "ERM").ours == summarise([60.0, 70.0])
+    assert cell_of(pacs, "Cartoon", "MESSI-Ti-OT", "DeiT-Ti/16").paper == Published(78.1, 1.1)
+
+    shown = [cell_of(differences, column, "MESSI-Ti-OT", "PACS").ours for column in ("Difference", "2.5 %", "97.5 %")]
+    assert all(one and one.n == 8 for one in shown)
+    middle, low, high = (one.mean for one in shown if one)
+    # In every target the mean of two draws of 2 and 1 is 1, 1.5 or 2: four independent means of that kind.
+    assert [middle, low, high] == pytest.approx([1.5, 1.125, 1.875])
+    assert [row.heads for row in differences.rows] == [("MESSI-Ti-OT", "PACS")]
+
+
+def test_a_row_alone_has_nothing_to_differ_from(tmp_path: Path) -> None:
+    alone = dataclasses.replace(TWO, rows=("ERM",))
+    assert [table.name for table in tables_of(alone, made_results(tmp_path, alone, done))] == [
+        "domainbed",
+        "domainbed_pacs",
+    ]
+
+
+def test_an_average_over_data_sets_gives_each_the_same_weight(tmp_path: Path) -> None:
+    """Six targets of DomainNet do not outweigh four of PACS, and a seed counts once it is whole."""
+    experiment = Domainbed(data=("pacs", "domain_net"), rows=("ERM",), seeds=2)
+
+    def one(labels: Mapping[str, Label]) -> dict[str, Any] | None:
+        if labels["target"] == "quickdraw" and labels["seed"] == 1:
+            return None
+        return {"result": {"target": {"any": 0.8 if labels["data"] == "PACS" else 0.4}}}
+
+    main_table = tables_of(experiment, made_results(tmp_path, experiment, one))[0]
+    grand = cell_of(main_table, "Avg.", "ERM")
+    assert grand.ours is not None
+    assert grand.ours.mean == pytest.approx(60)
+    assert (grand.ours.n, grand.state) == (1, "running")
+
+
+def test_states_are_shown(tmp_path: Path) -> None:
+    def made(labels: Mapping[str, Label]) -> dict[str, Any] | str | None:
+        if labels["method"] == "MESSI-Ti-OT":
+            return {"art_painting": "a trace\nCUDA out of memory", "cartoon": "started", "photo": None}.get(
+                str(labels["target"]), done(labels)
+            )
+        return done(labels)
+
+    main_table, pacs, differences = tables_of(TWO, made_results(tmp_path, TWO, made))
+    states = {c: cell_of(pacs, c, "MESSI-Ti-OT").state for c in ("Art", "Cartoon", "Photo", "Sketch", "Avg.", "Worst")}
+    assert states == {
+        "Art": "failed",
+        "Cartoon": "running",
+        "Photo": "running",
+        "Sketch": "done",
+        "Avg.": "failed",
+        "Worst": "failed",
+    }
+    assert pacs.notes == ("CUDA out of memory",)
+    for table, column in ((main_table, "PACS"), (main_table, "Avg."), (pacs, "Worst"), (differences, "Difference")):
+        cell = cell_of(table, column, "MESSI-Ti-OT")
+        assert (cell.ours, cell.state) == (None, "failed")
+    assert cell_of(main_table, "PACS", "ERM").state == "done"
+
+
+def test_captions_say_what_deviates(tmp_path: Path) -> None:
+    changed = dataclasses.replace(TWO, backbone="vit_tiny_patch16_224", steps=70)
+    table = tables_of(changed, made_results(tmp_path, changed, done))[0]
+    assert "messi for all rows" in table.caption
+    assert "all rows on vit_tiny_patch16_224" in table.caption
+    assert "steps set to 70" in table.caption
+    assert all(cell.paper is None for row in table.rows for cell in row.cells), "another backbone has other numbers"
+
+
+def test_the_small_scale_says_what_it_is(tmp_path: Path) -> None:
+    small = Domainbed(scale="small")
+    plan = Plan(tmp_path / "plan", small.runs())
+    assert len(plan.runs) == 4 * 6
+    assert {run.config.resolved().encoder.backbone for run in plan.runs} == {"tiny_cnn"}
+    results = made_results(tmp_path, small, lambda _: {"result": {"target": {"0": 0.5}}})
+    for table in tables_of(small, results):
+        assert "Data: Rotated MNIST" in table.caption
+        assert "instead of the paper's data" in table.caption
+        assert "↳ paper" not in markdown(table)
+
+
+@pytest.mark.nightly
+def test_the_small_scale_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a user would; it takes three to five minutes on two busy cores."""
+    assert main(["reproduce", "domainbed", "--scale", "small", "--devices", "cpu", "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "[24/24," in told
+    assert "| MESSI-Ti-OT | tiny\\_cnn |" in told
+    assert "Its numbers are not the paper's experiment." in told
+    names = {"domainbed", "domainbed_rotated_mnist", "domainbed_differences"}
+    endings = ("md", "csv", "tex", "html")
+    written = {file.name for file in (tmp_path / "tables").iterdir()}
+    assert written == {f"{name}.{ending}" for name in names for ending in endings} | {"README.md"}

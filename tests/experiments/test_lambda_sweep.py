@@ -1,0 +1,65 @@
+"""The plan of the sweep, its table and its figure from results that are known."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_runs import cell_of, made_results
+
+from messi.core.errors import MessiError
+from messi.experiments._base import Figure
+from messi.experiments.lambda_sweep import LambdaSweep
+from messi.experiments.paper.ablations import LAMBDA_SWEEP
+from messi.reports.paper_tables import Table
+from messi.sweeps.plan import Label
+
+
+def made(labels: Mapping[str, Label]) -> dict[str, Any]:
+    weight, seed = float(str(labels["method"]).removeprefix("lambda=")), int(labels["seed"])
+    return {
+        "result": {"target": {"any": 0.8 + 0.02 * seed}},
+        "diagnostics": {"discrepancy": {"energy": 0.5 - weight / 100}, "probe": {"accuracy": 0.9, "chance": 0.3}},
+    }
+
+
+def test_the_plan_is_the_papers() -> None:
+    runs = LambdaSweep().runs()
+    assert len(runs) == 18 == len({run.name for run in runs})
+    assert {run.labels["target"] for run in runs} == {"art_painting"}
+    weights = [run.config.algorithm.to_dict()["ssi_weight"] for run in runs if run.labels["seed"] == 0]
+    assert weights == [0, 1e-3, 1e-2, 1e-1, 1, 10] == list(map(float, LAMBDA_SWEEP))
+    assert {run.labels["target"] for run in LambdaSweep(target="photo").runs()} == {"photo"}
+    with pytest.raises(MessiError, match="target must be one of 'art_painting', 'cartoon', 'photo', 'sketch'"):
+        LambdaSweep(target="photograph")  # type: ignore[arg-type]
+
+
+def test_the_papers_accuracies_are_of_a_fifth_of_art_alone() -> None:
+    """What the docstring says: of 20 % splits of the four domains, only Art's can have these accuracies."""
+    printed = {row["Target Acc."].mean for row in LAMBDA_SWEEP.values()}
+    sizes = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
+    for domain, size in sizes.items():
+        possible = {round(100 * right / (size // 5), 2) for right in range(size // 5 + 1)}
+        assert (printed <= possible) == (domain == "art_painting")
+
+
+def test_table_and_figure(tmp_path: Path) -> None:
+    experiment = LambdaSweep(seeds=2)
+    table, figure = experiment.sections(made_results(tmp_path, experiment, made))
+    assert isinstance(table, Table)
+    assert isinstance(figure, Figure)
+    means = [cell_of(table, column.name, "10").ours for column in table.columns]
+    assert [one.mean for one in means if one] == [pytest.approx(0.4), pytest.approx(90), pytest.approx(81)]
+    assert cell_of(table, "Target Acc.", "0.01").paper == (91.69, 0.31)
+    assert "paper's accuracies are of 20 % of Art" in table.caption
+    assert "MESSI at 0.01: 81 ± 1.4 (n = 2)" in figure.svg
+    assert "MESSI, paper, at 10: 16.14" in figure.svg
+    assert ">chance<" in figure.svg
+
+
+def test_another_target_has_no_numbers_of_the_paper_and_an_empty_plan_no_figure(tmp_path: Path) -> None:
+    experiment = LambdaSweep(target="cartoon", seeds=1)
+    (table,) = experiment.sections(made_results(tmp_path, experiment, lambda _: None))
+    assert isinstance(table, Table)
+    assert all(cell.paper is None for row in table.rows for cell in row.cells)
+    assert "20 % of Art" not in table.caption

@@ -1,0 +1,66 @@
+"""The plan of the objective ablation, and its table from results and diagnostics that are known."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_runs import cell_of, made_results
+
+from messi.algorithms.messi import Messi
+from messi.experiments.leave_one_out import VARIANTS, LeaveOneOut
+from messi.experiments.paper.ablations import LEAVE_ONE_OUT
+from messi.reports.paper_tables import Table
+from messi.sweeps.plan import Label
+
+WITHOUT = {"L_ssi": "ssi_weight", "L_sp": "sparsity_weight", "L_bal": "balance_weight", "L_div": "diversity_weight"}
+
+
+def made(labels: Mapping[str, Label]) -> dict[str, Any]:
+    return {
+        "result": {"target": {"any": 0.9}},
+        "diagnostics": {
+            "routing": {"entropy": 0.02, "load_std": 0.3, "template_divergence": 5e-4},
+            "similarity": {"mean_off_diagonal": -0.01 if labels["target"] == "photo" else 0.03},
+        },
+    }
+
+
+def test_the_plan_is_the_papers() -> None:
+    runs = LeaveOneOut().runs()
+    assert len(runs) == 72 == len({run.name for run in runs})
+    assert list(VARIANTS) == list(LEAVE_ONE_OUT)
+    for name, config in VARIANTS.items():
+        left = {WITHOUT[term]: 0.0 for term in name.removeprefix("w/o ").split(",") if name != "MESSI"}
+        assert config == Messi.Config(**left)  # type: ignore[arg-type]
+
+
+def test_diagnostics_are_in_the_units_of_their_heads(tmp_path: Path) -> None:
+    experiment = LeaveOneOut(seeds=1)
+    (table,) = experiment.sections(made_results(tmp_path, experiment, made))
+    assert isinstance(table, Table)
+    assert [column.name for column in table.columns] == list(LEAVE_ONE_OUT["MESSI"])
+    expected = dict(zip(LEAVE_ONE_OUT["MESSI"], (90.0, 2.0, 3.0, 2.0, 5.0), strict=True))
+    for column, value in expected.items():
+        cell = cell_of(table, column, "w/o L_sp")
+        assert cell.ours is not None
+        assert cell.ours.mean == pytest.approx(value)
+        assert cell.paper == LEAVE_ONE_OUT["w/o L_sp"][column]
+
+
+def test_what_was_not_measured_is_no_number(tmp_path: Path) -> None:
+    experiment = LeaveOneOut(scale="small")
+
+    def without(labels: Mapping[str, Label]) -> dict[str, Any]:
+        return {**made(labels), "diagnostics": {"routing": {"template_divergence": None}}}
+
+    (table,) = experiment.sections(made_results(tmp_path, experiment, without))
+    assert isinstance(table, Table)
+    for column in ("Routing JS (1e-4)", "Offdiag Cos. (1e-2)"):
+        ours = cell_of(table, column, "MESSI").ours
+        assert ours is not None
+        assert math.isnan(ours.mean)
+    accuracy = cell_of(table, "Rotated MNIST Acc.", "MESSI").ours
+    assert accuracy is not None
+    assert accuracy.mean == pytest.approx(90)

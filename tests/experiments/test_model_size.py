@@ -1,0 +1,47 @@
+"""Parameters counted from the networks."""
+
+from pathlib import Path
+
+import pytest
+
+from messi.cli.main import main
+from messi.experiments.model_size import COUNTED, ModelSize, count
+from messi.experiments.paper.cost import MODEL_SIZE
+
+DEIT_S, DEIT_TI = 21_665_664, 5_524_416
+"""timm's DeiT without a classifier."""
+
+
+@pytest.mark.parametrize(
+    ("name", "encoder", "head"),
+    [
+        ("ERM", 23_508_032, 0),
+        ("LFME", 23_508_032, 0),
+        # Five more copies of two MLPs 384-1536-384 and two cosine routers.
+        ("GMoE", DEIT_S, None),
+        ("MESSI-S", DEIT_S, 6 * (2 * 384 * 1536 + 1536 + 384) + 6 * 385),
+        ("MESSI-Ti", DEIT_TI, 6 * (2 * 192 * 768 + 768 + 192) + 6 * 193),
+    ],
+)
+def test_counts(name: str, encoder: int, head: int | None) -> None:
+    size = count(COUNTED[name].method, COUNTED[name].backbone)
+    assert size.encoder == encoder
+    assert head is None or size.head == head
+
+
+def test_sizes_are_the_papers_within_what_its_remark_explains() -> None:
+    totals = {name: count(row.method, row.backbone).total / 1e6 for name, row in COUNTED.items()}
+    assert totals["GMoE"] == pytest.approx(33.80, abs=0.15)
+    assert totals["MESSI-S"] == pytest.approx(28.79, abs=0.04)
+    # The paper's DeiT-Ti and ResNet-50 have ImageNet's classifier: 192 and 2,048 features, 1,000 classes.
+    assert totals["MESSI-Ti"] + 0.193 == pytest.approx(7.48, abs=0.02)
+    assert totals["ERM"] + 2.049 == pytest.approx(25.60, abs=0.05)
+
+
+def test_every_row_of_the_paper_is_counted_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert {name for name, _ in MODEL_SIZE} <= set(COUNTED)
+    assert ModelSize().runs() == []
+    assert main(["reproduce", "model_size", "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "| MESSI-S | DeiT-S/16 | 21.67 | 7.09 | 28.76 | 21.70 | 7.09 | 28.79 | -0.03 |" in told
+    assert "ResNet-50 has 25.56 and DeiT-Ti/16 has 5.72 million" in told

@@ -1,0 +1,89 @@
+"""The page of a plan: tables that sort by value, figures, the state of every run; and the commands around it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_runs import made_results
+from playwright.sync_api import Browser
+
+from messi.cli.main import main
+from messi.experiments.domain_growth import DomainGrowth
+from messi.sweeps.plan import Label
+
+ACCURACY = {"ERM": 0.7, "CORAL (gamma=1)": 0.65, "CORAL (gamma=500)": 0.095, "MESSI": 0.72}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A small plan whose runs are done, except for one that failed and one that waits."""
+    experiment, folder = DomainGrowth(scale="small"), tmp_path / "plan"
+
+    def made(labels: Mapping[str, Label]) -> dict[str, Any] | str | None:
+        if labels["K"] == 17 and labels["method"] in ("CORAL (gamma=500)", "MESSI"):
+            return "Traceback\n<b>out of memory</b>" if labels["method"] == "MESSI" else None
+        return {"result": {"target": {"rot0-p0.5": ACCURACY[str(labels["method"])]}, "selected_step": 100}}
+
+    made_results(folder, experiment, made)
+    (folder / "plan.json").write_text(json.dumps(experiment.to_dict()))
+    return folder
+
+
+def test_a_plan_is_told_as_far_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(folder)]) == 0
+    assert str(folder / "report.html") in capsys.readouterr().out
+    document = (folder / "tables" / "README.md").read_text()
+    assert "5,000 embedded digits instead of 70,000" in document
+    assert "messi reproduce domain_growth --scale small" in document
+    assert "failed" in (folder / "tables" / "domain_growth_full.md").read_text()
+    page = (folder / "report.html").read_text()
+    assert "10 done, 1 waiting, 1 failed" in page
+    assert "<b>out of memory" not in page
+    assert "&lt;b&gt;out of memory" in page
+
+
+def test_the_page_sorts_by_value_without_a_word_on_the_console_or_a_request(folder: Path, browser: Browser) -> None:
+    main(["report", str(folder)])
+    for scheme, width in (("light", 1280), ("dark", 390)):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+        page = context.new_page()
+        problems: list[str] = []
+        page.on("console", lambda message, seen=problems: seen.append(message.text))
+        page.on("request", lambda request, seen=problems: request.url.startswith("file:") or seen.append(request.url))
+        page.goto((folder / "report.html").as_uri())
+        table = page.locator("#table-domain_growth_full")
+        table.locator("thead th", has_text="K = 3").get_by_role("button").click()
+        rows = table.locator("tbody th").all_inner_texts()
+        assert rows == ["MESSI", "ERM", "CORAL (gamma=1)", "CORAL (gamma=500)"]  # 9.5 is not above 65
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator("figure svg").count() >= 1
+        assert problems == []
+        context.close()
+
+
+def test_a_plan_is_shown_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(folder), str(folder)]) == 2
+    assert "is a plan" in capsys.readouterr().err
+
+
+def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "domain_growth", "--dry-run", "--out", str(tmp_path / "plan")]) == 0
+    output = capsys.readouterr().out
+    assert output.count("waiting") == 192
+    assert not (tmp_path / "plan").exists()
+
+
+def test_what_is_missing_is_told_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "domain_growth", "--digits", str(tmp_path / "nowhere"), "--out", str(tmp_path / "plan")]
+    assert main(command) == 2
+    assert "nowhere" in capsys.readouterr().err
+    assert not (tmp_path / "plan").exists()
+
+
+def test_every_experiment_is_listed_with_a_title(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce"]) == 0
+    output = capsys.readouterr().out
+    assert "domain_growth" in output
+    assert "theory" in output

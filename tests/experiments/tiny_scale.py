@@ -1,0 +1,28 @@
+"""The small scale of the ablations, made so small that a run takes half a second."""
+
+from pathlib import Path
+
+import pytest
+
+from messi.data.datasets.two_subsets import TwoSubsets
+from messi.engine.config import TrainingConfig
+from messi.engine.run import run
+from messi.experiments import _ablation
+from messi.experiments._base import Experiment
+from messi.experiments._domainbed.data import Benchmark
+from messi.experiments._results import Results
+from messi.sweeps.plan import Plan
+
+TINY = Benchmark("two_subsets", "Two subsets", TwoSubsets(per_domain=60), {"b2": "B", "a1": "A"})
+
+
+def tiny_results(folder: Path, experiment: Experiment, monkeypatch: pytest.MonkeyPatch, *, runs: int = 99) -> Results:
+    """Really do the first runs of an experiment at the small scale, on four domains with three features."""
+    monkeypatch.setattr(_ablation, "SMALL", TINY)
+    monkeypatch.setattr(_ablation, "SMALL_BACKBONE", "identity")
+    training = TrainingConfig(steps=8, evaluate_every=8, batch_per_domain=8)
+    monkeypatch.setattr(_ablation, "SMALL_TRAINING", training)
+    plan = Plan(folder, experiment.runs())
+    for planned in plan.runs[:runs]:
+        run(planned.config, out=plan.path(planned), device="cpu")
+    return Results(plan.outcomes())
