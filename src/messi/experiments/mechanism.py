@@ -1,0 +1,72 @@
+"""Mechanism ablation on PACS: the same network and the same regularisers, only what is aligned differs.
+
+Claim: alignment helps where the routing of class and domain selects it, and harms where everything or a random part is
+aligned.
+Command: messi reproduce mechanism --weights FOLDER
+Cost: 72 runs of 5,000 steps.
+With --scale small --jobs 2 it took 90 s on 2 CPU cores.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from messi.algorithms.messi import Messi
+from messi.experiments._ablation import Ablation
+from messi.experiments._base import Section
+from messi.experiments._methods import DOMAIN_ONLY, ERM_MOE, GLOBAL_MOE, MESSI_OT, RANDOM_SUBSET_MOE
+from messi.experiments._results import Results
+from messi.experiments.paper.ablations import MECHANISM
+from messi.reports.paper_tables import Column, Row, Table
+from messi.sweeps.plan import Planned
+
+VARIANTS = {
+    "ERM-MoE": ERM_MOE,
+    "Global-MoE": GLOBAL_MOE,
+    "Random-Subset-MoE": RANDOM_SUBSET_MOE,
+    "Domain-Only Routing": DOMAIN_ONLY,
+    "MESSI w/o L_sp,L_bal": Messi.Config(sparsity_weight=0.0, balance_weight=0.0),
+    "MESSI": MESSI_OT,
+}
+HEADS = ("Variant", "Alignment selector", "Class-aware", "Routing-cond.")
+SELECTORS = {
+    "ERM-MoE": ("none", "no", "no"),
+    "Global-MoE": ("all class-domain slots", "yes", "no"),
+    "Random-Subset-MoE": ("matched random slots", "yes", "no"),
+    "Domain-Only Routing": ("routing domain mass", "no", "yes"),
+    "MESSI w/o L_sp,L_bal": ("routing class-domain mass", "yes", "yes"),
+    "MESSI": ("routing class-domain mass", "yes", "yes"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism(Ablation):
+    """Accuracy by what selects the slots that are aligned."""
+
+    title: ClassVar[str] = "Mechanism ablation under the same MoE architecture"
+    claim: ClassVar[str] = (
+        "Global and random alignment lose two points against ERM-MoE and routing by domain alone one; MESSI gains "
+        "1.8, all of it with sparse and balanced routing."
+    )
+    cost: ClassVar[str] = "72 runs of 5,000 steps"
+
+    def runs(self) -> list[Planned]:
+        """Return a run for every seed, target and variant."""
+        return self.planned(VARIANTS, self.benchmark("pacs"))
+
+    def sections(self, results: Results) -> list[Section]:
+        """Return the table."""
+        rows = tuple(self._row(results, variant) for variant in VARIANTS)
+        return [
+            Table(
+                name="mechanism",
+                title="Out-of-domain accuracy of the same network by what is aligned, mean over the targets",
+                provenance=self.provenance(results),
+                heads=HEADS,
+                columns=(Column(self.benchmark("pacs").title),),
+                groups=(rows[:4], rows[4:]),
+            )
+        ]
+
+    def _row(self, results: Results, variant: str) -> Row:
+        paper = self.paper(MECHANISM[variant]).get("PACS")
+        return Row((variant, *SELECTORS[variant]), (results.cell(paper, method=variant),), variant == "MESSI")
