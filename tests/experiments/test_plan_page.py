@@ -3,11 +3,11 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from made_runs import made_results
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from messi.cli.main import main
 from messi.experiments.domain_growth import DomainGrowth
@@ -46,12 +46,11 @@ def test_a_plan_is_told_as_far_as_it_is(folder: Path, capsys: pytest.CaptureFixt
 
 def test_the_page_sorts_by_value_without_a_word_on_the_console_or_a_request(folder: Path, browser: Browser) -> None:
     main(["report", str(folder)])
-    for scheme, width in (("light", 1280), ("dark", 390)):
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    schemes: dict[Literal["light", "dark"], int] = {"light": 1280, "dark": 390}
+    for scheme, width in schemes.items():
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page = context.new_page()
-        problems: list[str] = []
-        page.on("console", lambda message, seen=problems: seen.append(message.text))
-        page.on("request", lambda request, seen=problems: request.url.startswith("file:") or seen.append(request.url))
+        problems, requests = listen(page)
         page.goto((folder / "report.html").as_uri())
         table = page.locator("#table-domain_growth_full")
         table.locator("thead th", has_text="K = 3").get_by_role("button").click()
@@ -60,7 +59,17 @@ def test_the_page_sorts_by_value_without_a_word_on_the_console_or_a_request(fold
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.locator("figure svg").count() >= 1
         assert problems == []
+        assert requests == [(folder / "report.html").as_uri()]
         context.close()
+
+
+def listen(page: Page) -> tuple[list[str], list[str]]:
+    """Return what a page will say on its console, and what it will ask for."""
+    problems: list[str] = []
+    requests: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("request", lambda request: requests.append(request.url))
+    return problems, requests
 
 
 def test_a_plan_is_shown_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

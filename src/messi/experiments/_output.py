@@ -71,7 +71,8 @@ def _html(section: Section) -> str:
         caption = f'<figcaption class="caption">{escape(section.caption)}</figcaption>'
         return f'<figure class="scroll">{section.svg}{caption}</figure>'
     words: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(section.markdown)
-    return words.replace("<table>", '<div class="scroll"><table class="results prose">').replace("</table>", "</table></div>")
+    boxed = words.replace("<table>", '<div class="scroll"><table class="results prose">')
+    return boxed.replace("</table>", "</table></div>")
 
 
 def _files(section: Section) -> dict[str, str]:
