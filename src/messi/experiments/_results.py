@@ -20,6 +20,12 @@ def target_accuracy(outcome: Outcome) -> float:
     return 100 * statistics.fmean(accuracies.values())
 
 
+def source_accuracy(outcome: Outcome) -> float:
+    """Return the accuracy on the held-out part of the sources in percent, the mean over domains."""
+    accuracies: dict[str, float] = outcome.result()["source_val"]
+    return 100 * statistics.fmean(accuracies.values())
+
+
 @dataclass(frozen=True)
 class Results:
     """How the runs of a plan stand, and what the finished ones found."""

@@ -10,14 +10,11 @@ from typing import ClassVar
 from messi.algorithms._base import AlgorithmConfig
 from messi.algorithms.coral import Coral
 from messi.algorithms.erm import Erm
-from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
-from messi.data.digits import EMBEDDED
-from messi.engine.config import RunConfig, TrainingConfig
-from messi.experiments._base import Experiment, Figure, Section
+from messi.experiments._base import Figure, Section
+from messi.experiments._growth import Growing
 from messi.experiments._methods import ERM_MOE, MESSI_OT
 from messi.experiments._results import Results
 from messi.experiments.paper.domain_growth import FULL, SUMMARY
-from messi.models.encoder import EncoderConfig
 from messi.reports.paper_tables import Cell, Column, Published, Row, Table
 from messi.reports.plots import Curve, Panel, line_figure
 from messi.reports.statistics import Summary, growth, summarise
@@ -42,7 +39,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DomainGrowth(Experiment):
+class DomainGrowth(Growing):
     """Accuracy on an unseen environment against the number of source environments."""
 
     title: ClassVar[str] = "Fixed-budget domain growth on Rotated-Colored MNIST"
@@ -56,15 +53,10 @@ class DomainGrowth(Experiment):
         "150 steps with 16 images per domain, one seed"
     )
 
-    digits: str = "download"
-    """MNIST: 'download', an .npz file, or a folder with its four files; the small scale has the embedded digits."""
-    steps: int = 600
-    """Training steps; the paper does not say how many."""
-
     def runs(self) -> list[Planned]:
         """Return a run for every method, number of domains and seed."""
         return [
-            Planned({"method": method, "K": number, "seed": seed}, self._config(METHODS[method], number, seed))
+            Planned({"method": method, "K": number, "seed": seed}, self.config(METHODS[method], number, seed))
             for seed in self.all_seeds()
             for number in self._domains
             for method in self._methods
@@ -82,30 +74,19 @@ class DomainGrowth(Experiment):
     def _domains(self) -> tuple[int, ...]:
         return SMALL_DOMAINS if self.small else DOMAINS
 
-    def _config(self, algorithm: AlgorithmConfig, number: int, seed: int) -> RunConfig:
-        digits, backbone = (EMBEDDED, "tiny_cnn") if self.small else (self.digits, "small_cnn")
-        data = RotatedColoredMnist(digits=digits, num_sources=number, budget=None if self.small else 35_000)
-        steps, size = (150, 16) if self.small else (self.steps, 64)
-        return RunConfig(
-            data=data,
-            target=(data.test_domain,),
-            algorithm=algorithm,
-            encoder=EncoderConfig(backbone=backbone),
-            training=TrainingConfig(steps=steps, batch_per_domain=size, evaluate_every=min(100, steps), log_every=20),
-            seed=seed,
-        )
-
     def _full(self, results: Results) -> Table:
         rows = tuple(
             Row((method,), tuple(self._cell(results, method, number) for number in self._domains), method == "MESSI")
             for method in self._methods
         )
         columns = tuple(Column(f"K = {number}", digits=2) for number in self._domains)
-        return self._table("domain_growth_full", "Target accuracy by number of source domains", columns, rows, results)
+        title = "Target accuracy by number of source domains"
+        return self.table(results, name="domain_growth_full", title=title, head="Method", columns=columns, rows=rows)
 
     def _summary(self, results: Results) -> Table:
         rows = tuple(Row((m,), self._growth_cells(results, m), m == "MESSI") for m in self._methods)
-        return self._table("domain_growth", "Fixed-budget domain growth", COLUMNS, rows, results)
+        title = "Fixed-budget domain growth"
+        return self.table(results, name="domain_growth", title=title, head="Method", columns=COLUMNS, rows=rows)
 
     def _cell(self, results: Results, method: str, number: int) -> Cell:
         paper = None if self.small else FULL.get(method, {}).get(str(number))
@@ -130,14 +111,6 @@ class DomainGrowth(Experiment):
             Cell(values.get(name), published.get(column.name), state.state, state.reason)
             for name, column in zip(names, COLUMNS, strict=True)
         )
-
-    def _table(
-        self, name: str, title: str, columns: tuple[Column, ...], rows: tuple[Row, ...], results: Results
-    ) -> Table:
-        digits = "5,000 embedded digits" if self.small else "MNIST, B = 35,000"
-        data = f"Rotated-Colored MNIST ({digits}), E = 18, nested order, target rot0-p0.5"
-        provenance = results.provenance(data=data, reduced=self.reduced if self.small else "")
-        return Table(name=name, title=title, provenance=provenance, heads=("Method",), columns=columns, groups=(rows,))
 
     def _figure(self, results: Results) -> Figure:
         aligned = tuple(method for method in self._methods if method.startswith("CORAL"))

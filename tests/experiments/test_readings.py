@@ -1,0 +1,45 @@
+"""Readings of the paper's open points."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from made_runs import cell_of, made_results
+
+from messi.algorithms.messi import Messi
+from messi.experiments.readings import Readings
+from messi.reports.paper_tables import Table
+from messi.sweeps.plan import Label
+
+
+def test_every_reading_differs_from_the_defaults_in_one_thing() -> None:
+    runs = [run for run in Readings(digits="mnist").runs() if run.labels["seed"] == 0 and run.labels["K"] == 9]
+    assert len(runs) == 20
+    default = Messi.Config().to_dict()
+    changed = {}
+    for run in runs:
+        options, rate = run.config.algorithm.to_dict(), run.config.training.learning_rate
+        different = sorted(key for key in default if options.get(key) != default[key])
+        changed[str(run.labels["method"])] = (different, rate)
+    assert changed["MESSI, defaults"] == ([], None)
+    assert changed["learning rate 0.003"] == ([], 0.003)
+    assert changed["epsilon 1, absolute"] == (["epsilon", "epsilon_scale"], None)
+    named = ("ERM", "ERM-MoE", "MESSI, defaults", "epsilon 1, absolute", "no regularisers")
+    others = {name: found for name, found in changed.items() if name not in named and "rate" not in name}
+    assert all(len(different) == 1 and rate is None for different, rate in others.values())
+    assert len({str(found) + str(runs[i].config.algorithm) for i, found in enumerate(changed.values())}) == 20
+
+
+def test_validation_stands_beside_the_target(tmp_path: Path) -> None:
+    def made(labels: Mapping[str, Label]) -> dict[str, Any]:
+        lead = 0.02 if labels["method"] == "MMD" else 0.0
+        found = {"source_val": {"a": 0.6 + lead, "b": 0.7 + lead}, "target": {"rot0-p0.5": 0.5}, "selected_step": 1}
+        return {"result": found}
+
+    experiment = Readings(scale="small")
+    (table,) = experiment.sections(made_results(tmp_path, experiment, made))
+    assert isinstance(table, Table)
+    validation, target = (cell_of(table, name, "MMD").ours for name in ("validation, K = 9", "target, K = 9"))
+    assert validation is not None
+    assert target is not None
+    assert (round(validation.mean, 6), target.mean) == (67.0, 50.0)
