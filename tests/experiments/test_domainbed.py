@@ -233,17 +233,3 @@ def test_the_small_scale_says_what_it_is(tmp_path: Path) -> None:
         assert "Data: Rotated MNIST" in table.caption
         assert "instead of the paper's data" in table.caption
         assert "↳ paper" not in markdown(table)
-
-
-@pytest.mark.nightly
-def test_the_small_scale_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a user would; it takes three to five minutes on two busy cores."""
-    assert main(["reproduce", "domainbed", "--scale", "small", "--devices", "cpu", "--out", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "[24/24," in told
-    assert "| MESSI-Ti-OT | tiny\\_cnn |" in told
-    assert "Its numbers are not the paper's experiment." in told
-    names = {"domainbed", "domainbed_rotated_mnist", "domainbed_differences"}
-    endings = ("md", "csv", "tex", "html")
-    written = {file.name for file in (tmp_path / "tables").iterdir()}
-    assert written == {f"{name}.{ending}" for name in names for ending in endings} | {"README.md"}

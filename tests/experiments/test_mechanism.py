@@ -8,7 +8,6 @@ import pytest
 from made_runs import cell_of, made_results
 
 from messi.algorithms.messi import Messi
-from messi.cli.main import main
 from messi.experiments.mechanism import VARIANTS, Mechanism
 from messi.experiments.paper.ablations import MECHANISM
 from messi.reports.paper_tables import Published, Table
@@ -87,29 +86,3 @@ def test_other_data_or_another_backbone_has_no_numbers_of_the_paper(tmp_path: Pa
         assert "↳ paper" not in markdown(table)
         said = "instead of the paper's data" if experiment.small else "DeiT-Ti/16"
         assert said in table.caption
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("name", "runs", "files"),
-    [
-        ("mechanism", 12, {"mechanism.md"}),
-        ("leave_one_out", 12, {"leave_one_out.md"}),
-        (
-            "specialisation",
-            4,
-            {"specialisation.md", "specialisation_messi.svg", "specialisation_messi_without_div.svg"},
-        ),
-        ("routing", 2, {"routing_0_seed0.svg", "routing_75_seed0.svg"}),
-        ("alignment", 6, {"alignment.md", "alignment_short.md"}),
-        ("lambda_sweep", 6, {"lambda_sweep.md", "lambda_sweep_curves.svg"}),
-    ],
-)
-def test_every_ablation_runs_at_the_small_scale(
-    name: str, runs: int, files: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["reproduce", name, "--scale", "small", "--devices", "cpu", "--out", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert f"[{runs}/{runs}," in told
-    assert "Its numbers are not the paper's experiment." in told
-    assert files <= {file.name for file in (tmp_path / "tables").iterdir()}

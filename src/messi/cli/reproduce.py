@@ -67,7 +67,8 @@ def _reproduce(experiment: Experiment, out: Path, jobs: int | None, devices: tup
     plan = Plan(out, experiment.runs())
     if dry_run:
         print_rows([_row(outcome) for outcome in plan.outcomes()])
-        _say(f"{len(plan.runs)} runs; cost: {experiment.cost}")
+        about = f"reduced: {experiment.reduced}" if experiment.small else f"cost: {experiment.cost}"
+        _say(f"{len(plan.runs)} runs; {about}")
         return 0
     check_needs(plan, data_progress())
     out.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,63 @@
+"""The small scale of every experiment, as a user would run it.
+
+Those that train take minutes and run nightly (pytest -m nightly): about 20 minutes in sum on 2 CPU cores.
+"""
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from messi.cli.main import main
+from messi.experiments._base import EXPERIMENTS
+
+TABLES = ("md", "csv", "tex", "html")
+TRAINED = {
+    "alignment": (6, ["alignment", "alignment_short"], []),
+    "cost": (4, ["cost"], []),
+    "domain_growth": (12, ["domain_growth", "domain_growth_full"], ["domain_growth"]),
+    "domainbed": (24, ["domainbed", "domainbed_rotated_mnist", "domainbed_differences"], []),
+    "lambda_sweep": (6, ["lambda_sweep"], ["lambda_sweep_curves"]),
+    "leave_one_out": (12, ["leave_one_out"], []),
+    "mechanism": (12, ["mechanism"], []),
+    "readings": (5, ["readings"], []),
+    "routing": (2, [], ["routing_0_seed0", "routing_75_seed0"]),
+    "specialisation": (4, ["specialisation"], ["specialisation_messi", "specialisation_messi_without_div"]),
+}
+"""By experiment: the number of runs, the tables and the figures."""
+UNTRAINED = {"model_size", "theory"}
+NEEDS_DATA = {"iwildcam"}
+
+
+def test_every_experiment_is_known_here() -> None:
+    assert set(EXPERIMENTS.names()) == TRAINED.keys() | UNTRAINED | NEEDS_DATA
+
+
+@pytest.mark.parametrize("name", sorted(UNTRAINED))
+def test_what_trains_nothing_is_done_at_once(name: str, tmp_path: Path) -> None:
+    assert main(["reproduce", name, "--scale", "small", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "report.html").exists()
+    assert (tmp_path / "tables" / "README.md").read_text().count("|") > 50
+
+
+@pytest.mark.parametrize("name", sorted(NEEDS_DATA))
+def test_what_needs_data_says_so(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nowhere, out = str(tmp_path / "nowhere"), str(tmp_path / "plan")  # else it would be downloaded
+    assert main(["reproduce", name, "--scale", "small", "--path", nowhere, "--out", out]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (tmp_path / "plan").exists()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", sorted(TRAINED))
+def test_the_small_scale_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs, tables, figures = TRAINED[name]
+    jobs = str(multiprocessing.cpu_count())
+    command = ["reproduce", name, "--scale", "small", "--devices", "cpu", "--jobs", jobs, "--out", str(tmp_path)]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert f"[{runs}/{runs}," in told
+    assert "Its numbers are not the paper's experiment." in told
+    written = {file.name for file in (tmp_path / "tables").iterdir()}
+    expected = {f"{table}.{ending}" for table in tables for ending in TABLES}
+    assert written == expected | {f"{figure}.svg" for figure in figures} | {"README.md"}
