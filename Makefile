@@ -12,7 +12,7 @@ test: .venv/ready-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv --without-pip .venv
