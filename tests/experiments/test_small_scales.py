@@ -1,6 +1,6 @@
 """The small scale of every experiment, as a user would run it.
 
-Those that train take minutes and run nightly (pytest -m nightly): about 20 minutes in sum on 2 CPU cores.
+Those that train take minutes and run nightly (pytest -m nightly): 11 minutes in sum on 2 CPU cores, beside other work.
 """
 
 import multiprocessing
