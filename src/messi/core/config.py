@@ -70,8 +70,14 @@ Search = LogUniform | Uniform | OneOf
 ConfigType = TypeVar("ConfigType", bound="Config")
 
 
+_known: dict[type, dict[str, Any]] = {}
+
+
 def _annotations(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls, include_extras=True)
+    """Return the types of a config's fields; a plan makes thousands of configs, and evaluating them takes long."""
+    if cls not in _known:
+        _known[cls] = typing.get_type_hints(cls, include_extras=True)
+    return _known[cls]
 
 
 def searches(cls: type) -> dict[str, Search]:
