@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # The problems are tiny: more threads only wait for each other, in this process and in those that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -12,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from playwright.sync_api import Browser, sync_playwright
 
 # Without a GPU, Triton's own interpreter runs the kernels, slowly and exactly.
 if not torch.cuda.is_available():
@@ -20,6 +20,9 @@ if not torch.cuda.is_available():
 
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, TrainingConfig
+
+if TYPE_CHECKING:  # machines for GPU tests have no browser
+    from playwright.sync_api import Browser
 
 TINTS = {"photo": (1.0, 0.9, 0.8), "sketch": (0.5, 0.5, 0.5), "paint": (0.6, 0.9, 1.0)}
 
@@ -93,8 +96,10 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
-def browser(chromium: str) -> Iterator[Browser]:
+def browser(chromium: str) -> "Iterator[Browser]":
     """Start one browser for all tests."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
         yield browser
