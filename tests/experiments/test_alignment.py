@@ -141,7 +141,7 @@ def test_a_missing_run_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     experiment = Alignment(scale="small")
     whole = experiment.sections(tiny_results(tmp_path, experiment, monkeypatch, runs=3))[0]
     assert isinstance(whole, Table)
-    assert {(cell.ours, cell.state) for row in whole.rows for cell in row.cells} == {(None, "running")}
+    assert {(cell.ours, cell.state) for row in whole.rows for cell in row.cells} == {(None, "incomplete")}
 
 
 def test_the_papers_numbers_stand_beside_both_readings(tmp_path: Path) -> None:

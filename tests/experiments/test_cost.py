@@ -90,4 +90,4 @@ def test_runs_that_were_not_timed_failed_or_wait_are_shown(tmp_path: Path) -> No
     assert sagm.ours.n == 1
     assert cell_of(table, column, "GMoE").reason == "no memory"
     waiting = cell_of(table, column, "MESSI-Ti-OT")
-    assert (waiting.ours, waiting.state) == (None, "running")
+    assert (waiting.ours, waiting.state) == (None, "incomplete")

@@ -61,7 +61,7 @@ def test_markdown() -> None:
         "| ERM | DeiT-S/16 | 86.0 ± 0.3 | **1.3 ± 0.2** (n = 2) failed [1] |",
         "| ↳ paper |  | 86.2 ± 0.1 (\u22120.2) |  |",
         "| GMoE | DeiT-S/16 |  | **1.3 ± 0.1** |",
-        "| MESSI | DeiT-S/16 | **90.5** (n = 1) | running |",
+        "| MESSI | DeiT-S/16 | **90.5** (n = 1) | incomplete |",
         "| ↳ paper |  | 90.9 (\u22120.4) | \u22120.2 ± 0.3 |",
     ]
     assert "[1] seed 2: out of memory" in markdown(TABLE)
@@ -81,7 +81,7 @@ def test_csv_has_one_line_per_cell_with_all_digits() -> None:
         "0.1",
     ]
     assert float(first["difference"]) == pytest.approx(-0.16)
-    assert [line["state"] for line in lines] == ["done", "failed", "empty", "done", "done", "running"]
+    assert [line["state"] for line in lines] == ["done", "failed", "empty", "done", "done", "incomplete"]
     assert [lines[2][key] for key in ("mean", "spread", "n", "paper", "difference")] == [""] * 5
     assert lines[1]["reason"] == "seed 2: out of memory"
     assert {(line["seeds"], line["selection"], line["version"]) for line in lines} == {
@@ -101,7 +101,7 @@ def test_latex() -> None:
         ],
         ["\\quad\\scriptsize paper", "", "\\scriptsize 86.2\\ms{0.1} ($-$0.2)", ""],
         ["GMoE", "DeiT-S/16", "", "\\textbf{1.3}\\ms{\\textbf{0.1}}"],
-        ["\\textbf{MESSI}", "DeiT-S/16", "\\textbf{90.5} {\\scriptsize ($n=1$)}", "running"],
+        ["\\textbf{MESSI}", "DeiT-S/16", "\\textbf{90.5} {\\scriptsize ($n=1$)}", "incomplete"],
         ["\\quad\\scriptsize paper", "", "\\scriptsize 90.9 ($-$0.4)", "\\scriptsize $-$0.2\\ms{0.3}"],
     ]
     assert text.count("\\rowcolor{gray!10}\n") == 2
@@ -140,7 +140,7 @@ def test_html() -> None:
         ["Method", "Backbone", "PACS ↑", "Disc. ↓"],
         ["ERM", "DeiT-S/16", "86.0 ± 0.3 / paper 86.2 ± 0.1 (\u22120.2)", "1.3 ± 0.2 (n = 2) failed[1]"],
         ["GMoE", "DeiT-S/16", "", "1.3 ± 0.1"],
-        ["MESSI", "DeiT-S/16", "90.5 (n = 1) / paper 90.9 (\u22120.4)", "running / paper \u22120.2 ± 0.3"],
+        ["MESSI", "DeiT-S/16", "90.5 (n = 1) / paper 90.9 (\u22120.4)", "incomplete / paper \u22120.2 ± 0.3"],
     ]
     # Sorting reads the whole number; a cell without one has none.
     assert page.values == [None, "86.04", "1.26", None, None, "1.34", None, "90.46", None]

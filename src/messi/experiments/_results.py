@@ -10,7 +10,7 @@ from messi.reports.paper_tables import Cell, Provenance, Published
 from messi.reports.statistics import Summary, target_average
 from messi.sweeps.plan import Label, Outcome
 
-CellState = Literal["done", "running", "failed"]
+CellState = Literal["done", "incomplete", "failed"]
 Value = Callable[[Outcome], float]
 
 
@@ -48,7 +48,7 @@ class Results:
         """Return the cell of a table for the runs with some labels."""
         states = {outcome.state for outcome in self.where(**labels)}
         reasons = [outcome.reason for outcome in self.where(**labels) if outcome.state == "failed"]
-        state: CellState = "failed" if reasons else "running" if states - {"done"} else "done"
+        state: CellState = "failed" if reasons else "incomplete" if states - {"done"} else "done"
         last = reasons[0].strip().splitlines()[-1] if reasons else ""  # the others and their traces lie in files
         return Cell(ours=self.summary(value, **labels), paper=paper, state=state, reason=last)
 

@@ -132,7 +132,7 @@ class Encoder(nn.Module):
         """Encode inputs [B, ...] as features [B, width]."""
         if self.fused and inputs.is_cuda and torch.is_autocast_enabled("cuda"):
             return vit.encode(self.network, inputs)
-        if self._channels_last and inputs.is_cuda:  # a ResNet-50's step in half the time; GroupNorm would turn it back
+        if self._channels_last and inputs.is_cuda:  # cuDNN's own order; GroupNorm would turn it back
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         features: Tensor = self.network(inputs)
         return features

@@ -54,7 +54,7 @@ class _Cnn(nn.Sequential):
     def forward(self, images: Tensor) -> Tensor:
         """Encode images [B, channels, H, W] as features [B, C]."""
         if not _has_kernels(images):
-            features: Tensor = super().forward(images)  # type: ignore[no-untyped-call]
+            features: Tensor = super().forward(images)  # type: ignore[no-untyped-call]  # torch's own has no types
             return features
         maps: Tensor = images.to(torch.get_autocast_dtype("cuda"), memory_format=torch.channels_last)
         *inner, last = (layer for layer in self if isinstance(layer, nn.Conv2d | nn.GroupNorm))

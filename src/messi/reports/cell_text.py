@@ -15,7 +15,7 @@ class CellText:
     """Where it is not the number of seeds in the caption."""
     best: bool
     state: str
-    """``failed`` or ``running``."""
+    """``failed`` or ``incomplete``."""
     note: int
     """The number of the note that says why it failed; 0 for none."""
     paper: str

@@ -31,7 +31,7 @@ class Cell:
 
     ours: Summary | None = None
     paper: Published | None = None
-    state: Literal["done", "running", "failed"] = "done"
+    state: Literal["done", "incomplete", "failed"] = "done"
     """Of the runs that are not in ``ours``."""
     reason: str = ""
     """Why a run failed."""
