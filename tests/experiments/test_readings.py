@@ -4,29 +4,44 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from made_runs import cell_of, made_results
 
 from messi.algorithms.messi import Messi
+from messi.experiments._base import Experiment
 from messi.experiments.readings import Readings
+from messi.experiments.readings_pacs import ReadingsPacs
 from messi.reports.paper_tables import Table
 from messi.sweeps.plan import Label
 
+both = pytest.mark.parametrize(
+    ("experiment", "other", "rate"),
+    [
+        (Readings(digits="mnist"), {"K": 9}, 0.003),
+        (ReadingsPacs(), {"target": "sketch"}, 0.0001),
+    ],
+    ids=["mnist", "pacs"],
+)
 
-def test_every_reading_differs_from_the_defaults_in_one_thing() -> None:
-    runs = [run for run in Readings(digits="mnist").runs() if run.labels["seed"] == 0 and run.labels["K"] == 9]
+
+@both
+def test_every_reading_differs_from_the_defaults_in_one_thing(
+    experiment: Experiment, other: dict[str, Label], rate: float
+) -> None:
+    runs = [run for run in experiment.runs() if {"seed": 0, **other}.items() <= run.labels.items()]
     assert len(runs) == 20
     default = Messi.Config().to_dict()
     changed = {}
     for run in runs:
-        options, rate = run.config.algorithm.to_dict(), run.config.training.learning_rate
+        options, own_rate = run.config.algorithm.to_dict(), run.config.training.learning_rate
         different = sorted(key for key in default if options.get(key) != default[key])
-        changed[str(run.labels["method"])] = (different, rate)
+        changed[str(run.labels["method"])] = (different, own_rate)
     assert changed["MESSI, defaults"] == ([], None)
-    assert changed["learning rate 0.003"] == ([], 0.003)
+    assert changed[f"learning rate {rate:g}"] == ([], rate)
     assert changed["epsilon 1, absolute"] == (["epsilon", "epsilon_scale"], None)
     named = ("ERM", "ERM-MoE", "MESSI, defaults", "epsilon 1, absolute", "no regularisers")
     others = {name: found for name, found in changed.items() if name not in named and "rate" not in name}
-    assert all(len(different) == 1 and rate is None for different, rate in others.values())
+    assert all(len(different) == 1 and own is None for different, own in others.values())
     assert len({str(found) + str(runs[i].config.algorithm) for i, found in enumerate(changed.values())}) == 20
 
 
@@ -43,3 +58,16 @@ def test_validation_stands_beside_the_target(tmp_path: Path) -> None:
     assert validation is not None
     assert target is not None
     assert (round(validation.mean, 6), target.mean) == (67.0, 50.0)
+
+
+def test_on_pacs_validation_is_the_mean_over_sources_and_targets(tmp_path: Path) -> None:
+    def made(labels: Mapping[str, Label]) -> dict[str, Any]:
+        held_out = float(str(labels["target"])) / 1000  # 0 and 75 degrees
+        found = {"source_val": {"a": 0.6, "b": 0.7 + 2 * held_out}, "target": {"t": 0.5 + held_out}}
+        return {"result": {**found, "selected_step": 1}}
+
+    experiment = ReadingsPacs(scale="small")
+    (table,) = experiment.sections(made_results(tmp_path, experiment, made))
+    assert isinstance(table, Table)
+    found = [cell.ours.mean if cell.ours else None for cell in table.groups[0][1].cells]
+    assert found == pytest.approx([65.0 + 3.75, 50.0, 57.5, 53.75])

@@ -21,6 +21,7 @@ TRAINED = {
     "leave_one_out": (12, ["leave_one_out"], []),
     "mechanism": (12, ["mechanism"], []),
     "readings": (5, ["readings"], []),
+    "readings_pacs": (10, ["readings_pacs"], []),
     "routing": (2, [], ["routing_0_seed0", "routing_75_seed0"]),
     "specialisation": (4, ["specialisation"], ["specialisation_messi", "specialisation_messi_without_div"]),
 }

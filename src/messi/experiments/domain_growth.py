@@ -47,7 +47,7 @@ class DomainGrowth(Growing):
         "Higher CORAL weights are lower and fall faster as domains are added; MESSI has the highest peak and the "
         "smallest drop."
     )
-    cost: ClassVar[str] = "192 runs of 600 steps; 167 of them took 200 s on an H200 with --jobs 6"
+    cost: ClassVar[str] = "192 runs of 600 steps; 4.3 minutes on an H200 with --jobs 6"
     reduced: ClassVar[str] = (
         "5,000 embedded digits instead of 70,000, 3 of 8 numbers of domains, 4 of 8 methods, a smaller network, "
         "150 steps with 16 images per domain, one seed"
