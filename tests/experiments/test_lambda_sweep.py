@@ -63,3 +63,12 @@ def test_another_target_has_no_numbers_of_the_paper_and_an_empty_plan_no_figure(
     assert isinstance(table, Table)
     assert all(cell.paper is None for row in table.rows for cell in row.cells)
     assert "20 % of Art" not in table.caption
+
+
+def test_a_plan_with_zero_alone_has_no_figure_yet(tmp_path: Path) -> None:
+    """Zero has no place on a logarithmic axis by itself."""
+    experiment = LambdaSweep(scale="small")
+    (table,) = experiment.sections(
+        made_results(tmp_path, experiment, lambda labels: made(labels) if labels["method"] == "lambda=0" else None)
+    )
+    assert isinstance(table, Table)

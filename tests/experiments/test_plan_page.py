@@ -10,9 +10,15 @@ from made_runs import made_results
 from playwright.sync_api import Browser, Page
 
 from messi.cli.main import main
+from messi.experiments._base import EXPERIMENTS
 from messi.experiments.domain_growth import DomainGrowth
 from messi.sweeps.plan import Label
 
+RULES: dict[str, Any] = {
+    "selected_step": 100, "selection": "source_val", "target_part": "all", "protocol": "messi", "deviations": {}
+}  # fmt: skip
+EVALUATION = {"kind": "evaluation", "step": 100, "count": 9, "accuracy": 0.5, "loss": 1.0}
+DOMAINS = ({"role": "source_val", "domain": "s"}, {"role": "target", "domain": "t"})
 ACCURACY = {"ERM": 0.7, "CORAL (gamma=1)": 0.65, "CORAL (gamma=500)": 0.095, "MESSI": 0.72}
 
 
@@ -24,9 +30,13 @@ def folder(tmp_path: Path) -> Path:
     def made(labels: Mapping[str, Label]) -> dict[str, Any] | str | None:
         if labels["K"] == 17 and labels["method"] in ("CORAL (gamma=500)", "MESSI"):
             return "Traceback\n<b>out of memory</b>" if labels["method"] == "MESSI" else None
-        return {"result": {"target": {"rot0-p0.5": ACCURACY[str(labels["method"])]}, "selected_step": 100}}
+        return {"result": {"target": {"rot0-p0.5": ACCURACY[str(labels["method"])]}, **RULES}}
 
-    made_results(folder, experiment, made)
+    for outcome in made_results(folder, experiment, made).where():
+        if outcome.state == "done":
+            (outcome.path / "records.jsonl").write_text(
+                "".join(json.dumps({**EVALUATION, **one}) + "\n" for one in DOMAINS)
+            )
     (folder / "plan.json").write_text(json.dumps(experiment.to_dict()))
     return folder
 
@@ -42,6 +52,28 @@ def test_a_plan_is_told_as_far_as_it_is(folder: Path, capsys: pytest.CaptureFixt
     assert "10 done, 1 waiting, 1 failed" in page
     assert "<b>out of memory" not in page
     assert "&lt;b&gt;out of memory" in page
+    assert page.count("a GPU, torch 2.0") == 1
+
+
+def test_a_closer_look_is_at_the_last_finished_run_of_each_method(folder: Path, browser: Browser) -> None:
+    main(["report", str(folder)])
+    page = browser.new_page()
+    page.goto((folder / "report.html").as_uri())
+    assert page.locator("#runs tbody th").all_inner_texts() == [f" {name}" for name in reversed(ACCURACY)]
+    assert page.get_by_text("the last finished run of each method").count() == 1
+    sources = page.locator("#settings tr", has_text="num_sources").locator("td").all_inner_texts()
+    assert sources == ["9", "9", "17", "17"]  # with 17, MESSI failed and the strongest CORAL waits
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS.names())
+def test_a_plan_of_which_nothing_is_done_has_a_page(name: str, tmp_path: Path) -> None:
+    experiment = EXPERIMENTS.config(name)(scale="small")
+    (tmp_path / "plan.json").write_text(json.dumps(experiment.to_dict()))
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    waiting = len(experiment.runs())
+    assert f"<dd>{f'{waiting} waiting' if waiting else 'none are needed'}</dd>" in page
+    assert "closer look" not in page
 
 
 def test_the_page_sorts_by_value_without_a_word_on_the_console_or_a_request(folder: Path, browser: Browser) -> None:

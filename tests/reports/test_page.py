@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -98,6 +99,13 @@ def test_different_data_is_said(tmp_path: Path) -> None:
 def test_a_name_that_is_not_utf8_can_be_written(tmp_path: Path) -> None:
     page = page_of(tmp_path / "page.html", Sample(targets={"caf\udce9": 0.5}))
     assert "caf?" in page
+
+
+def test_a_run_that_was_copied_without_its_pictures_has_a_page(tmp_path: Path) -> None:
+    path = Sample().write(tmp_path / "run")
+    shutil.rmtree(path / "examples")
+    write_report([path], tmp_path / "page.html")
+    assert "came without their <code>examples</code>" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("content", [None, b"no picture"])

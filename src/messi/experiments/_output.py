@@ -10,15 +10,21 @@ from markdown_it import MarkdownIt
 
 from messi.core.files import write_text
 from messi.core.info import version
+from messi.core.rundir import RunDir
 from messi.experiments._base import Experiment, Figure, Section, Text
 from messi.experiments._results import Results, target_accuracy
 from messi.reports.paper_tables import Table
 from messi.reports.plan_page import PlanPage, Value
+from messi.reports.runs import read_run
 from messi.reports.table_csv import as_csv
 from messi.reports.table_html import html
 from messi.reports.table_latex import latex
 from messi.reports.table_markdown import markdown
 from messi.sweeps.plan import Outcome
+
+CLOSER = 6
+"""Most runs that a page shows in detail: it stays a few megabytes."""
+REPEATED = ("data", "target", "K", "seed")
 
 
 def write_results(experiment: Experiment, outcomes: Sequence[Outcome], folder: Path) -> str:
@@ -32,19 +38,40 @@ def write_results(experiment: Experiment, outcomes: Sequence[Outcome], folder: P
     document = _document(experiment, sections)
     write_text(tables / "README.md", document)
     states = Counter(outcome.state for outcome in outcomes)
+    last = _last_of_each_method(outcomes)
     PlanPage(
         title=experiment.title,
         claim=experiment.claim,
         facts={
             "Runs": ", ".join(f"{number} {state}" for state, number in states.items()) or "none are needed",
             "Reduced": experiment.reduced if experiment.small else "",
+            "Trained on": _machines(outcomes),
             "Version": f"messi-dg {version()}",
         },
         parts=[_html(section) for section in sections],
         runs=[_row(outcome) for outcome in outcomes],
         command=_command(experiment),
+        closer=[read_run(outcome.path, _method(outcome)) for outcome in reversed(last[-CLOSER:])],
+        of_many=len(last),
     ).write(folder / "report.html")
     return document
+
+
+def _last_of_each_method(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the last finished run of everything that is repeated over targets, seeds and numbers of domains."""
+    return list({_method(outcome): outcome for outcome in outcomes if outcome.state == "done"}.values())
+
+
+def _method(outcome: Outcome) -> str:
+    return ", ".join(str(value) for name, value in outcome.labels.items() if name not in REPEATED)
+
+
+def _machines(outcomes: Sequence[Outcome]) -> str:
+    """Name what the finished runs were computed with."""
+    names = ("gpu", "torch", "cuda", "python")
+    found = [RunDir(outcome.path).read_description()["environment"] for outcome in outcomes if outcome.state == "done"]
+    texts = [", ".join(f"{'' if n == 'gpu' else n + ' '}{one[n]}" for n in names if one.get(n)) for one in found]
+    return "; ".join(dict.fromkeys(texts))
 
 
 def _document(experiment: Experiment, sections: Sequence[Section]) -> str:

@@ -63,8 +63,11 @@ class DomainGrowth(Growing):
         ]
 
     def sections(self, results: Results) -> list[Section]:
-        """Return both tables and the figure of the introduction."""
-        return [self._summary(results), self._full(results), self._figure(results)]
+        """Return both tables and, once there is a point, the figure of the introduction."""
+        panels = [panel for panel in self._panels(results) if panel.drawable]
+        caption = "Accuracy as source domains are added; bands are one deviation over seeds, dashed lines the paper's."
+        figures = [Figure("domain_growth", caption, line_figure(panels))] if panels else []
+        return [self._summary(results), self._full(results), *figures]
 
     @property
     def _methods(self) -> tuple[str, ...]:
@@ -112,15 +115,13 @@ class DomainGrowth(Growing):
             for name, column in zip(names, COLUMNS, strict=True)
         )
 
-    def _figure(self, results: Results) -> Figure:
+    def _panels(self, results: Results) -> list[Panel]:
         aligned = tuple(method for method in self._methods if method.startswith("CORAL"))
         others = tuple(method for method in self._methods if method not in aligned)
-        panels = [
+        return [
             Panel(title=title, x_label="source domains", curves=tuple(self._curve(results, m) for m in methods))
             for title, methods in (("Global alignment: target accuracy, %", aligned), ("Others", others))
         ]
-        caption = "Accuracy as source domains are added; bands are one deviation over seeds, dashed lines the paper's."
-        return Figure("domain_growth", caption, line_figure(panels))
 
     def _curve(self, results: Results, method: str) -> Curve:
         found = {number: results.summary(method=method, K=number) for number in self._domains}

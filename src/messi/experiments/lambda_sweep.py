@@ -74,7 +74,10 @@ class LambdaSweep(Ablation):
             columns=tuple(COLUMNS),
             groups=(tuple(self._row(results, weight) for weight in WEIGHTS),),
         )
-        return [table, *([self._figure(results)] if any(o.state == "done" for o in results.outcomes) else [])]
+        panels = [panel for panel in self._panels(results) if panel.drawable]
+        caption = "Discrepancy, domain probe and target accuracy over the weight of L_ssi"
+        caption += "; bands are one deviation over seeds, dashed lines the paper's." if self._published("0") else "."
+        return [table, *([Figure("lambda_sweep_curves", caption, line_figure(panels))] if panels else [])]
 
     @property
     def _benchmark(self) -> Benchmark:
@@ -94,10 +97,10 @@ class LambdaSweep(Ablation):
         cells = (results.cell(paper.get(c.name), value, method=_method(weight)) for c, value in COLUMNS.items())
         return Row((weight,), tuple(cells), weight == "0.01")
 
-    def _figure(self, results: Results) -> Figure:
+    def _panels(self, results: Results) -> list[Panel]:
         chance = [CHANCE(outcome) for outcome in results.outcomes if outcome.state == "done"]
-        levels = {"Domain Probe Acc.": ("chance", statistics.fmean(chance))}
-        panels = [
+        levels = {"Domain Probe Acc.": ("chance", statistics.fmean(chance))} if chance else {}
+        return [
             Panel(
                 title=column.name,
                 x_label="lambda",
@@ -107,9 +110,6 @@ class LambdaSweep(Ablation):
             )
             for column, value in COLUMNS.items()
         ]
-        caption = "Discrepancy, domain probe and target accuracy over the weight of L_ssi"
-        caption += "; bands are one deviation over seeds, dashed lines the paper's." if self._published("0") else "."
-        return Figure("lambda_sweep_curves", caption, line_figure(panels))
 
     def _curve(self, results: Results, column: Column, value: Value) -> Curve:
         found = {float(weight): results.summary(value, method=_method(weight)) for weight in WEIGHTS}

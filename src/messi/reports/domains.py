@@ -84,6 +84,8 @@ def pictures(runs: Sequence[FinishedRun]) -> dict[tuple[Role, str], list[Picture
     found: dict[tuple[Role, str, str, bytes], Picture] = {}
     for place, run in enumerate(runs):
         for record in run.of_kind(ExampleRecord):
+            if not (run.path / record.image).parent.exists():  # a run that was copied without its pictures
+                continue
             content = _read_png(run.path / record.image)
             key = (record.role, record.domain, record.label, content)
             if key not in found:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment
+
 from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.reports.calibration import ROLES
@@ -33,25 +35,33 @@ def write_report(runs: Sequence[Path], out: Path) -> None:
 
 def render(runs: Sequence[FinishedRun]) -> str:
     """Return the page as HTML."""
-    templates = environment()
-    templates.filters |= {
+    return render_page(templates(), "page.html", **values(runs))
+
+
+def templates() -> Environment:
+    """Return the templates, with what those about runs call."""
+    found = environment()
+    found.filters |= {
         "percent": percent,
         "part_in_words": part_in_words,
         "role_in_words": role_in_words,
         "spread_in_words": spread_in_words,
     }
+    return found
+
+
+def values(runs: Sequence[FinishedRun]) -> dict[str, Any]:
+    """Return what the templates about runs show."""
     parts = sections(runs, run_labels(runs))
-    return render_page(
-        templates,
-        "page.html",
-        looks=LOOKS,
-        size=SIZE,
-        roles=[role for role in ROLES if any(role in found for found in parts["calibration"].runs.values())],
+    return {
         **_of_records(runs),
-        diagnosed=any(run.diagnostics for run in runs),
-        numbers=numbers(runs),
-        sections=parts,
-    )
+        "looks": LOOKS,
+        "size": SIZE,
+        "roles": [role for role in ROLES if any(role in found for found in parts["calibration"].runs.values())],
+        "diagnosed": any(run.diagnostics for run in runs),
+        "numbers": numbers(runs),
+        "sections": parts,
+    }
 
 
 def _of_records(runs: Sequence[FinishedRun]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from messi.core.files import write_text
-from messi.reports.rendering import environment
+from messi.reports.page import templates, values
+from messi.reports.runs import FinishedRun
 from messi.reports.shell import render_page
 
 Value = str | int | float | None
@@ -26,18 +27,22 @@ class PlanPage:
     runs: Sequence[Mapping[str, Value]]
     """A row for every run; all have the same keys."""
     command: str
+    closer: Sequence[FinishedRun]
+    """Runs to show in detail."""
+    of_many: int
+    """How many methods the plan has, of which they are one run each."""
 
     def write(self, out: Path) -> None:
         """Write the page."""
         page = render_page(
-            environment(),
+            templates(),
             "plan.html",
-            title=self.title,
-            claim=self.claim,
-            facts=self.facts,
-            parts=[Markup(part) for part in self.parts],  # noqa: S704
-            heads=list(self.runs[0]) if self.runs else [],
-            runs=[list(run.values()) for run in self.runs],
-            command=self.command,
+            **{
+                **(values(self.closer) if self.closer else {}),
+                "plan": self,
+                "title": self.title,
+                "parts": [Markup(part) for part in self.parts],  # noqa: S704
+                "runs": self.closer,
+            },
         )
         write_text(out, page)

@@ -34,6 +34,16 @@ class Panel:
     level: tuple[str, float] | None = None
     """A named height, such as chance, to draw across."""
 
+    @property
+    def places(self) -> list[float]:
+        """All x that have a point."""
+        return sorted({x for curve in self.curves for x in (*curve.points, *curve.paper)})
+
+    @property
+    def drawable(self) -> bool:
+        """Whether there is a point yet, and the axis has a place for all of them."""
+        return bool(self.places) and self.places[0] >= 0 and (self.places[-1] > 0 or not self.logarithmic)
+
 
 @dataclass(frozen=True)
 class Dot:
@@ -118,8 +128,8 @@ def _draw(panel: Panel, labels: Sequence[str]) -> DrawnPanel:
 
 
 def _x_axis(panel: Panel) -> tuple[Callable[[float], float], tuple[Tick, ...]]:
-    values = sorted({x for curve in panel.curves for x in (*curve.points, *curve.paper)})
-    if not values or (panel.logarithmic and values[-1] <= 0) or values[0] < 0:
+    values = panel.places
+    if not panel.drawable:
         raise MessiError(
             f"The panel '{panel.title}' needs `curves` with points at x of 0 or more, one of them above 0."
         )

@@ -44,6 +44,8 @@ class FinishedRun:
     records: tuple[Record, ...]
     diagnostics: dict[str, Any]
     """What ``diagnostics.json`` says; empty where the folder has none."""
+    label: str = ""
+    """What to call it; by default by what tells it from other runs on a page."""
 
     def of_kind(self, kind: type[RecordType]) -> list[RecordType]:
         """Return the records of one kind."""
@@ -60,7 +62,7 @@ class FinishedRun:
         return [r for r in evaluations if r.role == role and r.step == self.selected_step]
 
 
-def read_run(path: Path) -> FinishedRun:
+def read_run(path: Path, label: str = "") -> FinishedRun:
     """Read a finished run folder."""
     folder = RunDir(path)
     description, result = folder.read_description(), folder.read_result()
@@ -87,6 +89,7 @@ def read_run(path: Path) -> FinishedRun:
             protocol="; ".join([result["protocol"], *(f"{k} {v}" for k, v in result["deviations"].items())]),
             records=tuple(folder.read_records()),
             diagnostics=_read_diagnostics(folder.diagnostics),
+            label=label,
         )
     except KeyError as error:
         raise MessiError(f"{path} is not a run that this version can read: {error} is missing.") from error
@@ -107,14 +110,15 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def run_labels(runs: Sequence[FinishedRun], *, besides: Collection[str] = ()) -> list[str]:
-    """Name every run by its algorithm and the settings, besides those named, in which runs of it differ."""
+    """Name every run by its label, or by its algorithm and the settings, besides some, in which runs of it differ."""
     flats = [{key: value for key, value in flatten(run.config).items() if key not in besides} for run in runs]
     labels = []
     for run, flat in zip(runs, flats, strict=True):
         peers = [other for peer, other in zip(runs, flats, strict=True) if peer.algorithm == run.algorithm]
         differing = [key for key in flat if any(peer.get(key) != flat[key] for peer in peers)]
         differing.sort(key=lambda key: key not in ("target", "seed"))
-        labels.append(", ".join([run.algorithm, *(f"{_last_part(key)} {flat[key]}" for key in differing[:3])]))
+        described = ", ".join([run.algorithm, *(f"{_last_part(key)} {flat[key]}" for key in differing[:3])])
+        labels.append(run.label or described)
     total, seen = Counter(labels), Counter[str]()
     for place, label in enumerate(labels):
         if total[label] > 1:
