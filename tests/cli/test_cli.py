@@ -96,13 +96,17 @@ def test_a_pretrained_backbone_starts_from_a_local_file(make_folder: MakeFolder,
     )
     weights = tmp_path / "weights.safetensors"
     subprocess.run([sys.executable, "-c", code, str(weights)], check=True)
-    common = ("train", "--data", make_folder(images=4), "--target", "photo", "--weights", weights, *QUICK)
+    data = make_folder(images=4)
+    common = ("train", "--data", data, "--target", "photo", "--weights", weights, *QUICK)
     done = messi(*common, "--backbone", "test_vit", "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     refused = messi(*common, "--backbone", "test_resnet", "--out", tmp_path / "other")
     assert refused.returncode == 2
     assert "does not fit the backbone" in refused.stderr
     assert not (tmp_path / "other").exists()
+    weights.unlink()  # a trained model does not need it any more
+    assert messi("evaluate", tmp_path / "run", "--data", data).returncode == 0
+    assert messi("report", tmp_path / "run", "--out", tmp_path / "page.html").returncode == 0
 
 
 def bad_inputs(tmp_path: Path, root: Path) -> dict[str, tuple[tuple[str | Path, ...], str]]:

@@ -8,7 +8,7 @@ import torch
 
 from messi.core.errors import MessiError
 from messi.core.files import write_text
-from messi.core.records import EvaluationRecord, Record, RecordWriter, TrainRecord, read_records
+from messi.core.records import EvaluationRecord, Record, RecordWriter, RoleRecord, TrainRecord, read_records
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
 
@@ -19,6 +19,7 @@ def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
     records: list[Record] = [
         TrainRecord(step=1, terms={"cls": 0.1 + 0.2}),
         EvaluationRecord(step=1, role="source_val", domain="ü<b>", count=3, accuracy=1 / 3, loss=1e-30),
+        RoleRecord(step=1, role="unseen_val", count=3, accuracy=1 / 3, macro_f1=1 / 7),
     ]
     writer = RecordWriter(tmp_path / "r", size=0)
     for record in records:

@@ -192,7 +192,7 @@ def test_iwildcam_is_run_with_its_official_parts_and_a_few_locations_in_a_batch(
         training=TrainingConfig(steps=2, batch_per_domain=3),
     )
     settings = config.resolved().settings
-    assert (settings.split, settings.domains_per_batch, settings.selection) == ("official", 4, "unseen_val")
+    assert (settings.split, settings.domains_per_batch, settings.selection) == ("official", 4, "unseen_val_macro_f1")
     folder = RunDir(run(config, out=tmp_path / "run", device="cpu").path)
     evaluated = [record for record in folder.read_records() if isinstance(record, EvaluationRecord)]
     counts = {(record.role, record.domain): record.count for record in evaluated}
@@ -204,7 +204,8 @@ def test_iwildcam_is_run_with_its_official_parts_and_a_few_locations_in_a_batch(
         **{("target", place): 10 for place in ("5", "300")},
     }
     assert folder.read_description()["sources"] == list(trained)
-    assert folder.read_result()["selection"] == "unseen_val"
+    result = folder.read_result()
+    assert (result["selection"], result["validation"]) == ("unseen_val_macro_f1", "unseen_val")
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

@@ -1,5 +1,6 @@
 """What is held out: run by run, by the data's own parts, and for data of every odd shape."""
 
+import dataclasses
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from messi.algorithms.messi import Messi
 from messi.core.batch import Batch, LossTerms
 from messi.core.errors import MessiError
-from messi.core.records import EvaluationRecord, Role
+from messi.core.records import EvaluationRecord, Role, RoleRecord
 from messi.core.rundir import RunDir
 from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.iwildcam import Iwildcam
@@ -20,9 +21,13 @@ from messi.data.examples import Examples
 from messi.data.splits import SplitKind, make_split, official_split
 from messi.data.vault import TargetSealedError, Vault
 from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.evaluate import reopen
 from messi.engine.loop import measure, train
+from messi.engine.observers import Stopwatch
 from messi.engine.run import prepare, run
 from messi.engine.targets import runs_of
+from messi.reports.curves import accuracy_chart
+from messi.reports.runs import read_run
 
 NAMES = ("a1", "a2", "b1", "b2")
 ROLES: tuple[Role, ...] = ("train", "source_val", "unseen_val", "source_test", "target")
@@ -239,6 +244,52 @@ def test_an_official_run_selects_by_unseen_domains_and_reports_on_both_kinds_of_
     assert step == max(scores, key=lambda number: (scores[number], -number))
     assert (result["selection"], list(result["target"])) == ("unseen_val", ["4"])
     assert folder.read_description()["sources"] == ["1", "2"]
+
+
+class BreaksOff(Stopwatch):
+    """Ends a run after its third step."""
+
+    def stepped(self, step: int) -> None:
+        if step == 3:
+            raise ConnectionAbortedError
+
+
+def unseen_macro_f1(path: Path) -> float:
+    """Return that of the model in a run folder, by the definition."""
+    model, loader = reopen(path, device="cpu")
+    indices = torch.cat([loader.vault.indices("unseen_val", d) for d in loader.vault.domains("unseen_val")])
+    labels = loader.vault.labels(indices)
+    said = model.algorithm.predict(loader.vault.features(indices)).logits.argmax(-1)
+    scores = []
+    for label in labels.unique():
+        right = int(((said == label) & (labels == label)).sum())
+        scores.append(2 * right / int((said == label).sum() + (labels == label).sum()))
+    return sum(scores) / len(scores)
+
+
+def test_by_macro_f1_the_best_step_on_all_unseen_examples_is_kept_also_after_a_break(
+    wilds: Arrays, tmp_path: Path
+) -> None:
+    training = dataclasses.replace(OFFICIAL, selection="unseen_val_macro_f1", steps=6, evaluate_every=1)
+    config = RunConfig(data=wilds, training=dataclasses.replace(training, learning_rate=0.05))
+    folder = RunDir(run(config, out=tmp_path / "whole", device="cpu").path)
+    whole = [record for record in folder.read_records() if isinstance(record, RoleRecord)]
+    scores = {record.step: record.macro_f1 for record in whole if record.role == "unseen_val"}
+    result = folder.read_result()
+    step = result["selected_step"]
+    assert list(scores) == [1, 2, 3, 4, 5, 6]
+    assert len(set(scores.values())) > 2, "there is something to select"
+    assert step == max(scores, key=lambda number: (scores[number], -number))
+    assert result["roles"]["unseen_val"]["macro_f1"] == scores[step] == pytest.approx(unseen_macro_f1(folder.path))
+    assert set(result["roles"]) == {"source_val", "unseen_val", "source_test", "target"}
+    assert (result["selection"], result["validation"]) == ("unseen_val_macro_f1", "unseen_val")
+    with pytest.raises(ConnectionAbortedError):
+        run(config, out=tmp_path / "broken", device="cpu", observers=[BreaksOff(torch.device("cpu"))])
+    again = RunDir(run(config, out=tmp_path / "broken", device="cpu").path)
+    for name in ("records", "model", "result"):
+        assert getattr(again, name).read_bytes() == getattr(folder, name).read_bytes()
+    (line,) = accuracy_chart([read_run(folder.path)]).lines
+    assert len(line.points) == 6, "the curve is of the role that the rule reads"
 
 
 def test_test_data_of_a_source_domain_cannot_be_read_during_training(

@@ -43,7 +43,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_plan_is_told_as_far_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(folder)]) == 0
-    assert str(folder / "report.html") in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert str(folder / "report.html") in told
+    assert "left out" not in told
     document = (folder / "tables" / "README.md").read_text()
     assert "5,000 embedded digits instead of 70,000" in document
     assert "messi reproduce domain_growth --scale small" in document
@@ -102,6 +104,12 @@ def listen(page: Page) -> tuple[list[str], list[str]]:
     page.on("console", lambda message: problems.append(message.text))
     page.on("request", lambda request: requests.append(request.url))
     return problems, requests
+
+
+def test_folders_that_are_not_of_the_plan_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "runs" / "of_other_settings").mkdir()
+    assert main(["report", str(folder)]) == 0
+    assert f"left out  of_other_settings in {folder / 'runs'}" in capsys.readouterr().out
 
 
 def test_a_plan_is_shown_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

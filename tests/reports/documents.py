@@ -48,9 +48,7 @@ def _experts(random: np.random.Generator, found: dict[str, Any], pictures: int) 
     gates = 1 / (1 + np.exp(-4 * cells))
     pairs = list(itertools.combinations(range(len(names)), 2))
     weights: list[Any] = [_rounded(gates[i] * gates[j]) for i, j in pairs]
-    joint: list[Any] = [_rounded(row) for row in cells]
     if len(names) > 2:  # the first domain lacks the last class
-        joint[0][-1] = None
         for (i, _), row in zip(pairs, weights, strict=True):
             row[-1] = row[-1] if i else None
     load = cells.mean((0, 1))
@@ -66,7 +64,6 @@ def _experts(random: np.random.Generator, found: dict[str, Any], pictures: int) 
             "template_divergence": 0.0312,
             "by_domain": _rounded(cells.mean(1)),
             "by_class": _rounded(cells.mean(0)),
-            "by_domain_and_class": joint,
         },
         "slots": {"pairs": [list(pair) for pair in pairs], "sharpness": 4.0, "responsibilities": weights},
         "similarity": {"cosine": _rounded(cosine), "mean_off_diagonal": 0.0123, "effective_rank": experts - 0.5},

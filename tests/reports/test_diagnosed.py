@@ -28,17 +28,12 @@ def test_maps_of_domains_and_classes_are_those_of_the_file(tmp_path: Path) -> No
     assert [row.name for row in by_domain.groups[0].rows] == ["photo", "art"]
     assert [list(row.weights) for row in by_domain.groups[0].rows] == found["routing"]["by_domain"]
     assert [list(row.weights) for row in by_class.groups[0].rows] == found["routing"]["by_class"]
-    # The records know the target and the counts, too.
+    # The joint map is that of the records.
     assert (joint.groups[0].role, joint.groups[0].domain) == ("target", "sketch")
-    assert joint.groups[0].rows[0].count == 7
-
-
-def test_without_records_the_joint_map_is_that_of_the_file(tmp_path: Path) -> None:
-    found = document(domains=DOMAINS)
-    *_, joint = routing_maps(run_of(tmp_path, found, experts=()))
-    cells = found["routing"]["by_domain_and_class"]
-    assert [list(row.weights) for row in joint.groups[1].rows] == cells[1]
-    assert [row.name for row in joint.groups[0].rows] == ["cat"]  # photo has no dog
+    assert [(row.name, row.weights, row.count) for row in joint.groups[0].rows] == [
+        ("cat", (0.125, 0.6, 0.275), 7),
+        ("dog", (0.275, 0.6, 0.125), 9),
+    ]
 
 
 def test_of_many_classes_the_most_decided_are_shown(tmp_path: Path) -> None:

@@ -27,14 +27,22 @@ def report(runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path = Path(
         out: The page to write; that of a plan lies in its folder.
 
     """
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     plans = [folder for folder in runs if (folder / PLAN).exists()]
     if plans and len(runs) > 1:
         raise MessiError(f"{plans[0]} is a plan; a page shows one plan or some runs, so name it alone.")
     if plans:
         out = plans[0] / "report.html"
         experiment: Experiment = Experiment.from_dict(json.loads((plans[0] / PLAN).read_text(encoding="utf-8")))
-        write_results(experiment, Plan(plans[0], experiment.runs()).outcomes(), plans[0])
+        plan = Plan(plans[0], experiment.runs())
+        write_results(experiment, plan.outcomes(), plans[0])
+        if strangers := plan.strangers():
+            console.print(
+                f"left out  {strangers[0]}"
+                + (f" and {len(strangers) - 1} more" if len(strangers) > 1 else "")
+                + f" in {plans[0] / 'runs'}: not of the plan that plan.json tells of"
+            )
     else:
         write_report(runs, out)
-    Console(soft_wrap=True, highlight=False).print(f"report  {out}", markup=False)
+    console.print(f"report  {out}")
     return 0

@@ -39,6 +39,20 @@ class EvaluationRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoleRecord:
+    """How the model after ``step`` steps did on all examples in one role together, whatever their domain."""
+
+    kind: ClassVar[str] = "role"
+    step: int
+    role: Role
+    count: int
+    accuracy: float
+    macro_f1: float
+    """The mean F1 over the classes that occur in the role."""
+    averaged: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class RoutingRecord:
     """The mean expert weights P(expert | domain, class) of the selected model."""
 
@@ -66,9 +80,9 @@ class ExampleRecord:
     """Empty when the method has no router."""
 
 
-Record = TrainRecord | EvaluationRecord | RoutingRecord | ExampleRecord
+Record = TrainRecord | EvaluationRecord | RoleRecord | RoutingRecord | ExampleRecord
 _KINDS: dict[str, Callable[..., Record]] = {
-    cls.kind: cls for cls in (TrainRecord, EvaluationRecord, RoutingRecord, ExampleRecord)
+    cls.kind: cls for cls in (TrainRecord, EvaluationRecord, RoleRecord, RoutingRecord, ExampleRecord)
 }
 
 

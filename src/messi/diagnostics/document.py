@@ -79,7 +79,7 @@ def _routing(seen: Observed, num_classes: int) -> Document:
     tables = tally.result()
     paired = tables.by_domain_and_class[:PAIRED_DOMAINS]
     return {
-        "routing": {
+        "routing": {  # P(e | d, y) is in the records: of the target, too, and of all examples
             "entropy": tables.entropy,
             "load": tables.load,
             "load_std": routing.load_deviation(tables.load),
@@ -88,7 +88,6 @@ def _routing(seen: Observed, num_classes: int) -> Document:
             "template_divergence": routing.template_divergence(tables.by_domain_and_class),
             "by_domain": tables.by_domain,
             "by_class": cells(tables.by_class),
-            "by_domain_and_class": cells(tables.by_domain_and_class),
         },
         "slots": {
             "pairs": domain_pairs(len(paired)),

@@ -58,9 +58,10 @@ class TrainingConfig(Config):
     evaluate_every: Count | None = None
     """Steps between evaluations; a checkpoint is written at each."""
     selection: SelectionRule | None = None
-    """Select the step by its accuracy on validation data of the source domains, or of other, unseen ones.
+    """Select the step by accuracy on validation data of the source or of unseen domains, or by macro F1 on the latter.
 
-    With SWAD no step is selected: its valley is found by the loss on the same data."""
+    Accuracy is the mean over domains; macro F1, as in WILDS, is that of all examples together. With SWAD no step is
+    selected: its valley is found by the loss on the same data."""
     split: SplitKind | None = None
     """How validation data is set aside: per class, as DomainBed does, or as the data's own table says."""
     validation_fraction: Annotated[float, Bounds(above=0, maximum=0.9)] | None = None

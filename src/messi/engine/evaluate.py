@@ -1,6 +1,7 @@
 """Measuring a trained model again, on the data of its run or on other data."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -21,18 +22,38 @@ from messi.evaluation.model import Model, load
 
 def evaluate_run(path: Path, *, data: DataConfig | None = None, device: str | None = None) -> list[EvaluationRecord]:
     """Measure the selected model of a finished run on its validation and target data, or on all of ``data``."""
-    model = load(path, device=pick_device(device))
-    config = RunConfig.from_dict(model.description["config"]).resolved()
     if data is None:
-        RunDir(path).read_result()
-        examples = config.data.load()
-        if examples.fingerprint != model.description["data"]:
-            raise MessiError(f"The data of {path} has changed since; name it with --data to measure on all of it.")
-        return _measure(model, examples, split_of(config, examples))
-    examples = data.load()
+        return _measure(*reopen(path, device=device))
+    chosen = pick_device(device)
+    model, examples = load(path, device=chosen), load_placed(data, chosen)
     domains = range(len(examples.domain_names))
     whole = Split(train={}, source_val={}, target={d: (examples.domains == d).nonzero().squeeze(1) for d in domains})
-    return _measure(model, _with_classes_of(model, examples), whole)
+    return _measure(model, _loader(model, _with_classes_of(model, examples), whole))
+
+
+def load_placed(data: DataConfig, device: torch.device) -> Examples:
+    """Return all examples, their pixels as near to the device as they fit."""
+    return placed(data.load(), device)
+
+
+def reopen(
+    path: Path,
+    *,
+    device: str | None = None,
+    load_data: Callable[[DataConfig, torch.device], Examples] = load_placed,
+) -> tuple[Model, Loader]:
+    """Return the selected model of a finished run and the data of the run; training is over, so the target is open."""
+    chosen = pick_device(device)
+    model = load(path, device=chosen)
+    RunDir(path).read_result()
+    config = RunConfig.from_dict(model.description["config"]).resolved()
+    examples = load_data(config.data, chosen)
+    if examples.fingerprint != model.description["data"]:
+        raise MessiError(
+            f"The data of {path} has changed since; measure on all of it with messi evaluate --data, "
+            "or run again in another folder with --out."
+        )
+    return model, _loader(model, examples, split_of(config, examples))
 
 
 def _with_classes_of(model: Model, examples: Examples) -> Examples:
@@ -44,14 +65,17 @@ def _with_classes_of(model: Model, examples: Examples) -> Examples:
     return dataclasses.replace(examples, labels=order[examples.labels], classes=model.classes)
 
 
-def _measure(model: Model, examples: Examples, split: Split) -> list[EvaluationRecord]:
+def _loader(model: Model, examples: Examples, split: Split) -> Loader:
+    """Return what gives a model the examples in all roles."""
     if len(examples.input_shape) != len(model.spec.shape) or examples.input_shape[0] != model.spec.shape[0]:
         raise MessiError(f"The model takes inputs like {model.spec.shape}, but the data has {examples.input_shape}.")
-    device = next(model.algorithm.parameters()).device
-    vault = Vault(placed(examples, device), split)
+    vault = Vault(examples, split)
     vault.open_target()
-    loader = Loader(vault=vault, spec=model.spec, device=device)
-    step, names = model.description["step"], vault.domain_names
+    return Loader(vault=vault, spec=model.spec, device=next(model.algorithm.parameters()).device)
+
+
+def _measure(model: Model, loader: Loader) -> list[EvaluationRecord]:
+    step, names = model.description["step"], loader.vault.domain_names
     roles: tuple[Role, ...] = ("source_val", "unseen_val", "source_test", "target")
     return [
         record

@@ -61,8 +61,8 @@ def _save_average(training: Training, averager: Averager) -> Chosen:
     return chosen
 
 
-def evaluate_chosen(training: Training, chosen: Chosen) -> dict[Role, dict[int, Predictions]]:
-    """Load the chosen model, open the target, record accuracy, routing and a few examples; return the predictions."""
+def evaluate_chosen(training: Training, chosen: Chosen) -> None:
+    """Load the chosen model, open the target, record accuracy, routing and a few examples."""
     state, _ = read_tensors(training.folder.model)
     training.algorithm.load_state_dict(state)
     training.loader.vault.open_target()
@@ -83,7 +83,6 @@ def evaluate_chosen(training: Training, chosen: Chosen) -> dict[Role, dict[int, 
             _record_routing(training, role, domain, predicted)
             if number < DOMAINS_WITH_EXAMPLES:
                 _record_examples(training, role, domain, predicted)
-    return predictions
 
 
 def _record_routing(training: Training, role: Role, domain: int, predicted: Predictions) -> None:

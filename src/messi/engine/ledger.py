@@ -10,7 +10,7 @@ from torch import Tensor
 
 from messi.core.batch import LossTerms
 from messi.core.errors import MessiError
-from messi.core.records import EvaluationRecord, Record, RecordWriter, TrainRecord, read_records
+from messi.core.records import EvaluationRecord, Record, RecordWriter, RoleRecord, TrainRecord, read_records
 from messi.engine.observers import Observer
 from messi.engine.saver import Snapshot
 
@@ -32,13 +32,13 @@ class Ledger:
         """One [terms] tensor for every step since the last record."""
         self._coming: tuple[int, Snapshot] | None = None
         """The step of a record whose numbers are on their way, and these."""
-        self.evaluations: list[EvaluationRecord] = []
+        self.evaluations: list[EvaluationRecord | RoleRecord] = []
         self._files = ExitStack()
 
     def open(self, size: int) -> None:
         """Go on after the first ``size`` bytes of the records; what a killed run wrote after them is redone."""
         self.writer = self._files.enter_context(closing(RecordWriter(self.path, size=size)))
-        self.evaluations = [r for r in read_records(self.path) if isinstance(r, EvaluationRecord)]
+        self.evaluations = [r for r in read_records(self.path) if isinstance(r, EvaluationRecord | RoleRecord)]
 
     def close(self) -> None:
         """Close the records, if they are open, and tell the observers that it is over."""
@@ -91,11 +91,11 @@ class Ledger:
     def write(self, record: Record) -> None:
         """Record anything else, after what was to be recorded before it."""
         self._settle()
-        if isinstance(record, EvaluationRecord):
-            if not math.isfinite(record.loss):
-                raise NonFiniteLossError(
-                    f"The {record.role} loss on '{record.domain}' is {record.loss} at step {record.step}: the "
-                    "weights are no longer finite. The last good state is kept; lower the learning rate."
-                )
+        if isinstance(record, EvaluationRecord) and not math.isfinite(record.loss):
+            raise NonFiniteLossError(
+                f"The {record.role} loss on '{record.domain}' is {record.loss} at step {record.step}: the "
+                "weights are no longer finite. The last good state is kept; lower the learning rate."
+            )
+        if isinstance(record, EvaluationRecord | RoleRecord):
             self.evaluations.append(record)
         self.writer.write(record)

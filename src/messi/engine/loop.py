@@ -9,7 +9,7 @@ import torch
 
 from messi.algorithms._base import Algorithm
 from messi.core.batch import Task
-from messi.core.records import Role
+from messi.core.records import EvaluationRecord, Role
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
 from messi.data.loader import Loader
@@ -22,10 +22,10 @@ from messi.engine.ledger import Ledger
 from messi.engine.observers import Stopwatch
 from messi.engine.saver import Saver
 from messi.engine.stepper import AdamStepper
-from messi.evaluation.measure import evaluation_records, predict_role
+from messi.evaluation.measure import evaluation_records, predict_role, role_record
 from messi.evaluation.model import save_model
 from messi.evaluation.predict import Predictions
-from messi.evaluation.selection import select
+from messi.evaluation.selection import RULES, select
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +106,8 @@ def measure(training: Training, role: Role, step: int, *, averaged: bool = False
     names = training.loader.vault.domain_names
     for record in evaluation_records(predictions, role=role, step=step, domain_names=names, averaged=averaged):
         training.ledger.write(record)
+    if predictions:
+        training.ledger.write(role_record(predictions, role=role, step=step, averaged=averaged))
     return predictions
 
 
@@ -121,7 +123,8 @@ def _evaluate_and_select(training: Training, step: int) -> bool:
     training.stopwatch.pause()
     for role in validation_roles(training):
         measure(training, role, step)
-    records = [record for record in ledger.evaluations if record.step == step and record.role == rule]
+    evaluations = [r for r in ledger.evaluations if r.step == step and r.role == RULES[rule].role]
+    records = [record for record in evaluations if isinstance(record, EvaluationRecord)]
     for observer in ledger.observers:
         observer.evaluated(step, statistics.fmean(record.accuracy for record in records))
     if training.averager:

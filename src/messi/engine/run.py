@@ -14,6 +14,7 @@ from messi.core.batch import Task
 from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.core.info import environment, version
+from messi.core.records import EvaluationRecord, RoleRecord
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed, deterministic
 from messi.data.examples import Examples, domain_indices
@@ -31,7 +32,7 @@ from messi.engine.ledger import Ledger
 from messi.engine.loop import Training, train
 from messi.engine.observers import Observer, Stopwatch, TensorBoard
 from messi.engine.stepper import AdamStepper
-from messi.evaluation.measure import role_summary
+from messi.evaluation.selection import RULES
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def run(
     folder = RunDir(Path(out) if out else Path("runs") / config.folder_name())
     if folder.is_finished(config.to_dict(), version()):
         return read_result(folder, fresh=False)
+    config.encoder.check_weights()
     chosen = pick_device(device)
     examples = load() if load else config.data.load()
     with deterministic(enabled=config.settings.deterministic):
@@ -97,7 +99,7 @@ def prepare(
 ) -> Training:
     """Build the parts of a run; ``config`` is a resolved one. Nothing is written."""
     settings, split = config.settings, split_of(config, examples)
-    if not split.of(settings.selection):
+    if not split.of(RULES[settings.selection].role):
         raise MessiError(
             f"selection '{settings.selection}' has no data to read in this split; choose another with --selection."
         )
@@ -208,17 +210,19 @@ def pick_device(name: str | None) -> torch.device:
 
 def _finish(training: Training, config: RunConfig) -> None:
     chosen = choose(training)
-    predictions = evaluate_chosen(training, chosen)
+    evaluate_chosen(training, chosen)
     averaged = chosen.averaged_steps is not None
     records = [r for r in training.ledger.evaluations if r.step == chosen.step and r.averaged == averaged]
-    accuracy = {role: {r.domain: r.accuracy for r in records if r.role == role} for role in ("source_val", "target")}
+    domains = [r for r in records if isinstance(r, EvaluationRecord)]
+    accuracy = {role: {r.domain: r.accuracy for r in domains if r.role == role} for role in ("source_val", "target")}
+    roles = [r for r in records if isinstance(r, RoleRecord)]
     result = {
         "selection": chosen.selection,
-        "validation": config.settings.selection,
+        "validation": RULES[config.settings.selection].role,
         "selected_step": chosen.step,
         "averaged_steps": chosen.averaged_steps,
         **accuracy,
-        "roles": {role: role_summary(by_domain) for role, by_domain in predictions.items() if by_domain},
+        "roles": {r.role: {"count": r.count, "accuracy": r.accuracy, "macro_f1": r.macro_f1} for r in roles},
         "target_part": config.settings.target_part,
         "protocol": config.protocol,
         "deviations": config.deviations(),

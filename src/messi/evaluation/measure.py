@@ -1,4 +1,4 @@
-"""Accuracy of a model on every domain in a role."""
+"""How good a model is on every domain in a role, and on the role as a whole."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,9 +6,9 @@ import torch
 
 from messi.algorithms._base import Algorithm
 from messi.algorithms._inference import batch_size
-from messi.core.records import EvaluationRecord, Role
+from messi.core.records import EvaluationRecord, Role, RoleRecord
 from messi.data.loader import Loader
-from messi.evaluation.metrics import accuracy, cross_entropy, macro_f1
+from messi.evaluation.metrics import accuracy, class_counts, cross_entropy, macro_f1
 from messi.evaluation.predict import Predictions, predict_labelled
 
 
@@ -43,8 +43,15 @@ def evaluation_records(
     ]
 
 
-def role_summary(predictions: Mapping[int, Predictions]) -> dict[str, float]:
-    """Return how a model did on all examples in a role together, whatever their domain."""
-    logits = torch.cat([predicted.logits for predicted in predictions.values()])
-    labels = torch.cat([predicted.labels for predicted in predictions.values()])
-    return {"count": len(labels), "accuracy": accuracy(logits, labels), "macro_f1": macro_f1(logits, labels)}
+def role_record(predictions: Mapping[int, Predictions], *, role: Role, step: int, averaged: bool = False) -> RoleRecord:
+    """Return the record of all predicted domains, one at least, together."""
+    counts = torch.stack([class_counts(p.logits, p.labels) for p in predictions.values()]).sum(0)
+    right, examples, _ = counts.sum(1).tolist()
+    return RoleRecord(
+        step=step,
+        role=role,
+        count=examples,
+        accuracy=right / examples,
+        macro_f1=macro_f1(counts),
+        averaged=averaged,
+    )

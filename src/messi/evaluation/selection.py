@@ -1,4 +1,4 @@
-"""Which step's model to keep: pure functions of records, each of which may read only the roles that it names."""
+"""Which step's model to keep: pure functions of records, each of which may read only the role that it names."""
 
 import statistics
 from collections.abc import Callable, Iterable
@@ -6,25 +6,38 @@ from dataclasses import dataclass
 from typing import Literal
 
 from messi.core.errors import MessiError, unknown_name
-from messi.core.records import EvaluationRecord, Record, Role
+from messi.core.records import EvaluationRecord, Record, Role, RoleRecord
 
 
 class Reader:
-    """Hands a rule the evaluations of single steps in the roles that it declared, and raises for any other."""
+    """Hands a rule the evaluations of single steps in the role that it declared, and raises for any other."""
 
-    def __init__(self, records: Iterable[Record], roles: frozenset[Role], rule: str) -> None:
-        self._records = [r for r in records if isinstance(r, EvaluationRecord) and not r.averaged]
-        self._roles, self._rule = roles, rule
+    def __init__(self, records: Iterable[Record], role: Role, rule: str) -> None:
+        self._records = [r for r in records if isinstance(r, EvaluationRecord | RoleRecord) and not r.averaged]
+        self._role, self._rule = role, rule
 
     def accuracies(self, role: Role) -> dict[int, list[float]]:
         """Return the accuracies of all domains in a role, by step."""
-        if role not in self._roles:
-            raise PermissionError(f"The selection rule '{self._rule}' may not read the role '{role}'.")
         steps: dict[int, list[float]] = {}
-        for record in self._records:
-            if record.role == role:
+        for record in self._of(role):
+            if isinstance(record, EvaluationRecord):
                 steps.setdefault(record.step, []).append(record.accuracy)
         return steps
+
+    def macro_f1(self, role: Role) -> dict[int, float]:
+        """Return the macro F1 over all examples in a role, by step."""
+        scores = {record.step: record.macro_f1 for record in self._of(role) if isinstance(record, RoleRecord)}
+        if scores.keys() != self.accuracies(role).keys():
+            raise MessiError(
+                f"The selection rule '{self._rule}' reads the macro F1 of every evaluation, which earlier versions of "
+                "messi did not record; run it again, or select by another rule, such as source_val."
+            )
+        return scores
+
+    def _of(self, role: Role) -> list[EvaluationRecord | RoleRecord]:
+        if role != self._role:
+            raise PermissionError(f"The selection rule '{self._rule}' may not read the role '{role}'.")
+        return [record for record in self._records if record.role == role]
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,8 @@ class Rule:
     """A way to score steps; the best step is the first with the highest score."""
 
     name: str
-    roles: frozenset[Role]
+    role: Role
+    """What it may read."""
     scores: Callable[[Reader], dict[int, float]]
 
 
@@ -40,11 +54,18 @@ def _mean_over_domains(role: Role) -> Rule:
     def scores(reader: Reader) -> dict[int, float]:
         return {step: statistics.fmean(values) for step, values in reader.accuracies(role).items()}
 
-    return Rule(role, frozenset({role}), scores)
+    return Rule(role, role, scores)
 
 
-RULES = {rule.name: rule for rule in (_mean_over_domains("source_val"), _mean_over_domains("unseen_val"))}
-SelectionRule = Literal["source_val", "unseen_val"]
+def _macro_f1(role: Role) -> Rule:
+    return Rule(f"{role}_macro_f1", role, lambda reader: reader.macro_f1(role))
+
+
+RULES = {
+    rule.name: rule
+    for rule in (_mean_over_domains("source_val"), _mean_over_domains("unseen_val"), _macro_f1("unseen_val"))
+}
+SelectionRule = Literal["source_val", "unseen_val", "unseen_val_macro_f1"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +82,7 @@ def select(records: Iterable[Record], rule: str = "source_val") -> Selection:
     if rule not in RULES:
         raise unknown_name("selection rule", rule, RULES)
     chosen = RULES[rule]
-    scores = chosen.scores(Reader(records, chosen.roles, rule))
+    scores = chosen.scores(Reader(records, chosen.role, rule))
     if not scores:
         raise MessiError(
             f"Nothing was evaluated that the selection rule '{rule}' reads, so no step can be selected; "

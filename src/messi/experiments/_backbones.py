@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from messi.core.errors import MessiError
 from messi.models.encoder import SMALL, EncoderConfig
 
 RESNET_50, DEIT_S, DEIT_TI = "resnet50", "deit_small_patch16_224", "deit_tiny_patch16_224"
@@ -24,8 +23,6 @@ def pretrained(backbone: str, folder: str | None) -> EncoderConfig:
 
 
 def _weights_file(folder: Path, backbone: str) -> Path:
+    """Return the file; the first name where there is none, for a plan is also read where its weights are not."""
     files = [folder / f"{backbone}{ending}" for ending in (".safetensors", ".pth")]
-    for file in files:
-        if file.is_file():
-            return file
-    raise MessiError(f"The folder {folder}, given as weights, has neither {files[0].name} nor {files[1].name}.")
+    return next((file for file in files if file.is_file()), files[0])

@@ -68,8 +68,8 @@ class Iwildcam(Experiment):
         names = [f"{split} {what}" for what in ("F1", "acc.") for split in SPLITS]
         heading = (
             f"Macro F1 over the classes that occur in a split, and accuracy, in percent, on {title(self._backbone)}; "
-            f"MESSI with {self.discrepancy.upper()}. The step is selected by the mean accuracy over the cameras of OOD "
-            "Val; WILDS selects by macro F1, the paper does not say"
+            f"MESSI with {self.discrepancy.upper()}. The step is selected by the macro F1 on OOD Val, as WILDS does; "
+            "the paper names the split, not the score"
         )
         data = f"iWildCam (WILDS v2.0), {f'first {CAMERAS} cameras of each part' if self.small else 'official parts'}"
         return [

@@ -13,11 +13,14 @@ that of the held-out part of a source domain, so a domain is shown from a run th
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
+
+import numpy as np
 
 from messi.algorithms._base import AlgorithmConfig
 from messi.algorithms.gmoe import Gmoe
 from messi.core.config import Bounds
+from messi.core.records import Record, RoutingRecord
 from messi.core.rundir import RunDir
 from messi.experiments._ablation import Ablation
 from messi.experiments._base import Figure, Section
@@ -74,7 +77,9 @@ class Routing(Ablation):
         outcomes = {m: results.where(method=m, target=target, seed=seed)[0] for m in self._methods}
         if any(outcome.state != "done" for outcome in outcomes.values()):
             return None
-        found = {method: RunDir(outcome.path).read_diagnostics() for method, outcome in outcomes.items()}
+        folders = {method: RunDir(outcome.path) for method, outcome in outcomes.items()}
+        classes = next(iter(folders.values())).read_description()["classes"]
+        found = {method: lines_of(folder.read_records(), domain, classes) for method, folder in folders.items()}
         name, experts = self.benchmark("pacs").targets[domain], " and ".join(f"{m} ({m[0]})" for m in found)
         how = self.provenance(Results(list(outcomes.values())))
         caption = (
@@ -82,22 +87,20 @@ class Routing(Ablation):
             "row: P(e|d); the others: P(e|d,y), which is P_k(e|y) by definition. "
             f"Data: {how.data}. Protocol: {how.protocol}. Version: {how.version}."
         )
-        svg = side_by_side(f"{name}: routing to the experts of {experts}", found, domain)
+        svg = side_by_side(f"{name}: routing to the experts of {experts}", found, ["all classes", *classes])
         return Figure(f"routing_{domain}_seed{seed}", caption, svg)
 
 
-def side_by_side(title: str, documents: Mapping[str, dict[str, Any]], domain: str) -> str:
-    """Draw the routing of a domain by several methods: a row for all classes and for each, the experts as columns."""
-    parts = {method: lines_of(document, domain) for method, document in documents.items()}
+def side_by_side(title: str, parts: Mapping[str, Sequence[Line]], rows: Sequence[str]) -> str:
+    """Draw the lines of several methods, one for each row, with the experts as columns."""
     columns = [f"{method[0]}{number + 1}" for method, lines in parts.items() for number in range(len(lines[0]))]
-    rows = ["all classes", *next(iter(documents.values()))["classes"]]
     values = [[value for lines in parts.values() for value in lines[row]] for row in range(len(rows))]
     return heat_map(title, rows, columns, values)
 
 
-def lines_of(document: dict[str, Any], domain: str) -> list[Line]:
-    """Return the mean routing of a domain, then that of each of its classes; no values for a class it does not have."""
-    routing, place = document["routing"], document["domains"].index(domain)
-    classes = routing["by_domain_and_class"][place]
-    empty = [None] * len(routing["load"])
-    return [routing["by_domain"][place], *(line or empty for line in classes)]
+def lines_of(records: Sequence[Record], domain: str, classes: Sequence[str]) -> list[Line]:
+    """Return the mean routing of a source domain, then that of each class; no values for a class it does not have."""
+    routing = [r for r in records if isinstance(r, RoutingRecord) and (r.role, r.domain) == ("source_val", domain)]
+    whole = np.average([r.experts for r in routing], axis=0, weights=[r.count for r in routing]).tolist()
+    by_class = {r.label: r.experts for r in routing}
+    return [whole, *(by_class.get(label, [None] * len(whole)) for label in classes)]

@@ -57,6 +57,7 @@ class EncoderConfig(Config):
             if self.weights:
                 raise MessiError(f"weights goes with a timm model; the backbone '{self.backbone}' has none.")
             return Encoder(*SMALL[self.backbone](input_shape))
+        self.check_weights()
         model = self._timm_model(input_shape)
         if self.weights:
             _load_weights(model, Path(self.weights))
@@ -68,15 +69,18 @@ class EncoderConfig(Config):
         return dataclasses.replace(self, pretrained=False, weights=None)
 
     def check(self) -> None:
-        """Raise when there is no such backbone, or no such file."""
-        if self.weights and not Path(self.weights).is_file():
-            raise MessiError(f"There is no weights file {self.weights}.")
+        """Raise when there is no such backbone."""
         if self.backbone not in SMALL and not timm.is_model(str(self.backbone)):
             near = difflib.get_close_matches(str(self.backbone), [*SMALL, *timm.list_models()], n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             raise MessiError(
                 f"There is no backbone named '{self.backbone}'; 'messi list backbones' shows all there are.{hint}"
             )
+
+    def check_weights(self) -> None:
+        """Raise when there is no such file, which only a new model needs."""
+        if self.weights and not Path(self.weights).is_file():
+            raise MessiError(f"There is no weights file {self.weights}; put it there, or name another with --weights.")
 
     def _image_size(self) -> tuple[int, int]:
         self.check()

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 from messi.core.records import EvaluationRecord, TrainRecord
-from messi.evaluation.selection import RULES, Reader
+from messi.evaluation.selection import Reader
 from messi.reports.charts import Chart, Series, draw
 from messi.reports.methods import GROWTH, group_by_method
 from messi.reports.runs import FinishedRun, run_labels
@@ -19,9 +19,8 @@ def accuracy_chart(runs: Sequence[FinishedRun]) -> Chart:
     """Draw mean validation accuracy against step, one line per run, with the selected step marked."""
     series = []
     for place, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
-        rule = RULES[run.validation]
-        shares = rule.scores(Reader(run.records, rule.roles, rule.name))
-        values = {step: 100 * share for step, share in shares.items()}
+        shares = Reader(run.records, run.validation, run.selection).accuracies(run.validation)
+        values = {step: 100 * statistics.fmean(found) for step, found in shares.items()}
         series.append(Series(place, label, values, run.marked_step))
     return draw("Mean accuracy on the validation data, %", series, _percent, last=_last_step(runs))
 

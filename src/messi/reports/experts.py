@@ -1,4 +1,4 @@
-"""What ``diagnostics.json`` says of the experts: heat maps of the routing, the slots and the experts' likeness."""
+"""What the records and ``diagnostics.json`` say of the experts: heat maps of the routing, the slots, their likeness."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,7 +88,10 @@ def routing_maps(run: FinishedRun) -> list[HeatMap]:
         shown = tuple(row for row in rows if row.name in kept)
         title = "P(expert | class)"
         maps.append(HeatMap(title, "class", len(found["load"]), (HeatGroup(shown),), len(rows) - len(shown)))
-    groups = _recorded(run) or (_diagnosed(run) if found else ())
+    groups = [
+        HeatGroup(tuple(HeatRow(r.label, r.experts, r.count) for r in records), domain, role)
+        for (role, domain), records in by_domain(run.of_kind(RoutingRecord)).items()
+    ]
     return [*maps, _joint_map(groups)] if groups else maps
 
 
@@ -123,20 +126,6 @@ def similarity(run: FinishedRun) -> Similarity | None:
 
 def _rows(names: Sequence[str], weights: Sequence[Sequence[float] | None]) -> tuple[HeatRow, ...]:
     return tuple(HeatRow(name, tuple(row)) for name, row in zip(names, weights, strict=True) if row)
-
-
-def _recorded(run: FinishedRun) -> tuple[HeatGroup, ...]:
-    """Return what the records say, which is more than the diagnostics: it has the targets and the counts, too."""
-    return tuple(
-        HeatGroup(tuple(HeatRow(r.label, r.experts, r.count) for r in records), domain, role)
-        for (role, domain), records in by_domain(run.of_kind(RoutingRecord)).items()
-    )
-
-
-def _diagnosed(run: FinishedRun) -> tuple[HeatGroup, ...]:
-    cells, names = run.diagnostics["routing"]["by_domain_and_class"], run.diagnostics["domains"]
-    rows = [_rows(run.diagnostics["classes"], row) for row in cells]
-    return tuple(HeatGroup(found, name) for name, found in zip(names, rows, strict=True) if found)
 
 
 def _joint_map(groups: Sequence[HeatGroup]) -> HeatMap:

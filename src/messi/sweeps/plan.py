@@ -82,6 +82,12 @@ class Plan:
         """Return how all runs stand."""
         return [self.outcome(run) for run in self.runs]
 
+    def strangers(self) -> list[str]:
+        """Return the names of folders among the runs' that belong to no run of the plan."""
+        own = {run.name for run in self.runs}
+        folder = self.folder / "runs"
+        return sorted(place.name for place in folder.iterdir() if place.name not in own) if folder.exists() else []
+
     def note_failure(self, run: Planned, reason: str) -> None:
         """Keep the reason of a failure beside the runs: the run's own folder may not even have begun."""
         self._failure(run).parent.mkdir(parents=True, exist_ok=True)

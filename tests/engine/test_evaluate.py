@@ -1,0 +1,38 @@
+"""A finished run is opened again with its data, and only with these."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from messi.core.errors import MessiError
+from messi.data.datasets.arrays import Arrays
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.evaluate import evaluate_run, reopen
+from messi.engine.run import run
+
+
+def save(path: Path, seed: int) -> Arrays:
+    labels, domains = np.arange(60) % 2, np.repeat(["a", "b", "c"], 20)
+    inputs = np.random.default_rng(seed).normal(size=(60, 3)) + labels[:, None]
+    np.savez(path, inputs=inputs, labels=labels, domains=domains)
+    return Arrays(path=str(path))
+
+
+def test_the_data_of_a_run_are_all_open_again_and_refused_once_they_have_changed(tmp_path: Path) -> None:
+    training = TrainingConfig(steps=4, evaluate_every=2, batch_per_domain=4)
+    config = RunConfig(data=save(tmp_path / "data.npz", seed=0), target=("c",), training=training)
+    result = run(config, out=tmp_path / "run", device="cpu")
+    measured = {(r.role, r.domain): r.accuracy for r in evaluate_run(result.path, device="cpu")}
+    assert measured == {("source_val", d): v for d, v in result.source_val.items()} | {
+        ("target", "c"): result.target["c"]
+    }
+    model, loader = reopen(result.path, device="cpu")
+    assert loader.vault.labels(loader.vault.indices("target", 2)).tolist() == [0, 1] * 10
+    assert model.description["step"] == result.selected_step
+
+    other = save(tmp_path / "data.npz", seed=1)
+    with pytest.raises(MessiError, match=r"run has changed since; .* messi evaluate --data, or run again in another"):
+        evaluate_run(result.path, device="cpu")
+    everything = evaluate_run(result.path, data=other, device="cpu")
+    assert [(r.role, r.domain, r.count) for r in everything] == [("target", domain, 20) for domain in "abc"]

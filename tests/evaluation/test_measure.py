@@ -1,0 +1,26 @@
+"""A role as a whole: all of its examples together, whatever their domain."""
+
+from dataclasses import asdict
+
+import pytest
+import torch
+from torch.nn import functional
+
+from messi.evaluation.measure import role_record
+from messi.evaluation.predict import Predictions
+
+
+def predicted(labels: list[int], said: list[int]) -> Predictions:
+    return Predictions(functional.one_hot(torch.tensor(said), 3).float(), torch.tensor(labels), None)
+
+
+def test_a_role_is_scored_over_the_examples_of_all_domains_and_not_domain_by_domain() -> None:
+    """Of class 0 three in four are found and none is said wrongly: 6/7; of class 1 both, one wrongly said: 4/5.
+
+    The first domain alone has a macro F1 of (4/5 + 2/3) / 2, the second of 1: their mean is another number.
+    """
+    domains = {4: predicted([0, 0, 0, 1], [0, 0, 1, 1]), 7: predicted([0, 1], [0, 1])}
+    record = role_record(domains, role="unseen_val", step=5, averaged=True)
+    assert record.macro_f1 == pytest.approx((6 / 7 + 4 / 5) / 2, abs=1e-15)
+    whole = {"step": 5, "role": "unseen_val", "count": 6, "accuracy": 5 / 6, "averaged": True}
+    assert asdict(record) == {**whole, "macro_f1": record.macro_f1}
