@@ -25,14 +25,16 @@ def test_a_class_that_nobody_has_is_empty() -> None:
 
 def test_runs_are_measured_on_slots_that_one_of_them_chose() -> None:
     experts = torch.stack([FEATURES, 2 * FEATURES])
+    distances = class_conditional_energy(experts, LABELS, DOMAINS, num_classes=2, num_domains=3)
     chosen = torch.zeros(3, 2, 2, dtype=torch.bool)
     chosen[0, 0, 0] = chosen[1, 1, 1] = True
     # Expert 0 on domains 0, 1 of class 0: 2. Expert 1 on domains 0, 2 of class 1: 40.
-    assert energy_on_slots(experts, LABELS, DOMAINS, chosen) == pytest.approx(21)
-    assert energy_on_slots(experts / 2, LABELS, DOMAINS, chosen) == pytest.approx(10.5)
+    assert energy_on_slots(distances, chosen) == pytest.approx(21)
+    assert energy_on_slots(distances / 2, chosen) == pytest.approx(10.5)
 
 
 def test_chosen_slots_without_examples_are_named() -> None:
+    distances = class_conditional_energy(FEATURES[None], LABELS, DOMAINS, num_classes=2, num_domains=3)
     chosen = torch.ones(3, 2, 1, dtype=torch.bool)
     with pytest.raises(MessiError, match="2 of the 6 chosen slots have no examples"):
-        energy_on_slots(FEATURES[None], LABELS, DOMAINS, chosen)
+        energy_on_slots(distances, chosen)

@@ -65,6 +65,7 @@ def test_routing_and_slots_are_those_of_the_examples(of_messi: dict[str, Any]) -
     assert emu is None
     assert of_messi["discrepancy"]["energy"] == pytest.approx((cat + dog) / 2, rel=1e-3)
     assert of_messi["probe"]["chance"] == 0.5
+    assert of_messi["discrepancy"]["examples"] == of_messi["probe"]["examples"] == 2 * PER_DOMAIN
     assert len(of_messi["similarity"]["cosine"]) == 6
 
 
@@ -90,7 +91,7 @@ def test_the_embedding_has_a_row_for_each_example_of_every_kind(of_messi: dict[s
     assert set(embedding["expert"]) <= set(range(6))
 
 
-def test_pictures_show_whom_experts_are_for_and_the_mistakes_in_the_target(of_messi: dict[str, Any]) -> None:
+def test_pictures_show_whom_experts_are_for_and_the_mistakes_in_every_domain(of_messi: dict[str, Any]) -> None:
     pictures = of_messi["pictures"]
     assert [len(shown) for shown in pictures["experts"]] == [8] * 6
     for shown in pictures["experts"]:
@@ -98,7 +99,9 @@ def test_pictures_show_whom_experts_are_for_and_the_mistakes_in_the_target(of_me
         assert weights == sorted(weights, reverse=True)
         assert all(one.keys() == {"src", "class", "domain", "weight"} for one in shown)
     assert pictures["mistakes"].keys() == {"paint"}
-    for one in pictures["mistakes"]["paint"]:
+    assert pictures["source_mistakes"].keys() == {"photo", "sketch"}
+    assert [len(shown) for shown in pictures["source_mistakes"].values()] == [3, 3], "of more than that"
+    for one in [*pictures["mistakes"]["paint"], *pictures["source_mistakes"]["sketch"]]:
         assert one.keys() == {"src", "class", "predicted", "confidence"}
         assert one["class"] != one["predicted"]
 
@@ -108,7 +111,7 @@ def test_a_method_without_a_router_has_no_such_parts() -> None:
     assert document.keys() == FOR_ALL | OF_FEATURES
     assert (document["router"], document["experts"]) == ("none", 0)
     assert document["embedding"].keys() == {"before", "after", "domain", "class", "roles"}
-    assert document["pictures"].keys() == {"mistakes"}
+    assert document["pictures"].keys() == {"mistakes", "source_mistakes"}
 
 
 def test_experts_in_blocks_are_told_of_too() -> None:

@@ -34,7 +34,7 @@ def test_the_surest_mistakes_come_first_and_right_answers_never() -> None:
     logits = torch.tensor([[5.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 3.0], [9.0, 0.0]])
     labels = torch.tensor([0, 1, 0, 0, 1])
     everywhere = torch.ones(5, dtype=torch.bool)
-    assert surest_mistakes(logits, labels, everywhere) == [4, 3, 2, 1]
-    assert surest_mistakes(logits, labels, torch.tensor([True, True, True, False, False])) == [2, 1]
-    many = surest_mistakes(logits.repeat(9, 1), labels.repeat(9), everywhere.repeat(9))
+    assert surest_mistakes(logits, labels, everywhere, most=8) == [4, 3, 2, 1]
+    assert surest_mistakes(logits, labels, torch.tensor([True, True, True, False, False]), most=8) == [2, 1]
+    many = surest_mistakes(logits.repeat(9, 1), labels.repeat(9), everywhere.repeat(9), most=8)
     assert many == [4, 9, 14, 19, 24, 29, 34, 39], "eight of the surest kind"

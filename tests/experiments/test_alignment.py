@@ -8,8 +8,10 @@ import torch
 from made_runs import cell_of, made_results
 from tiny_scale import tiny_results
 from torch import Tensor
+from torch.nn import functional
 
 from messi.core.errors import MessiError
+from messi.diagnostics.alignment import class_conditional_energy
 from messi.diagnostics.slots import responsibilities
 from messi.evaluation.model import load
 from messi.experiments import alignment
@@ -27,7 +29,11 @@ def seen_by(routing: Tensor, outputs: Tensor) -> Seen:
     """Return a model with one example of every class in every domain: routing [K, C, M], outputs [M, K * C, R]."""
     cells = list(itertools.product(range(DOMAINS), range(CLASSES)))
     domains, labels = torch.tensor(cells).T
-    return Seen(outputs=outputs, labels=labels, domains=domains, weights=responsibilities(routing))
+    apart, apart_unit = (
+        class_conditional_energy(features, labels, domains, num_classes=CLASSES, num_domains=DOMAINS)
+        for features in (outputs, functional.normalize(outputs, dim=-1))
+    )
+    return Seen(responsibilities(routing), apart, apart_unit)
 
 
 def one_expert(expert: int) -> Tensor:
@@ -38,6 +44,15 @@ def lines(scale: float) -> Tensor:
     """Domain d lies at scale * (d + 1) on a line, whatever the class and the expert."""
     points = scale * (torch.arange(DOMAINS) + 1.0).repeat_interleave(CLASSES)
     return points[None, :, None].expand(EXPERTS, -1, 1)
+
+
+def energy(a: Tensor, b: Tensor) -> float:
+    """The definition, pair by pair."""
+    xy, xx, yy = (
+        sum(float((x - y).double().norm()) for x in first for y in second) / (len(first) * len(second))
+        for first, second in ((a, b), (a, a), (b, b))
+    )
+    return 2 * xy - xx - yy
 
 
 def test_the_plan_is_the_papers() -> None:
@@ -104,18 +119,23 @@ def test_a_model_is_seen_on_its_validation_data(tmp_path: Path, monkeypatch: pyt
     vault, model = loader.vault, load(outcome.path).algorithm
     names = [vault.domain_names[domain] for domain in vault.domains("source_val")]
     assert names == ["a1", "a2", "b1"], "the target b2 is not among them"
-    rho = torch.zeros(3, 2, 6)
+    rho, outputs = torch.zeros(3, 2, 6), {}
     for k, domain in enumerate(vault.domains("source_val")):
         indices = vault.indices("source_val", domain)
         with torch.no_grad():
-            routing = model.predict(vault.features(indices)).routing
-        assert routing is not None
+            experts = model.inspect(vault.features(indices)).experts
+        assert experts is not None
         for c in range(2):
-            rho[k, c] = routing[vault.labels(indices) == c].mean(0)
+            rho[k, c] = experts.routing[vault.labels(indices) == c].mean(0)
+            outputs[k, c] = experts.outputs[:, vault.labels(indices) == c]
     for p, (i, j) in enumerate(((0, 1), (0, 2), (1, 2))):
         expected = torch.sigmoid(4 * rho[i]) * torch.sigmoid(4 * rho[j])
         torch.testing.assert_close(seen.weights[p].float(), expected)
-    assert seen.outputs.shape == (6, 36, 3), "all of it: a fifth of 60 examples in three domains"
+        for m, c in itertools.product(range(6), range(2)):
+            a, b = outputs[i, c][m], outputs[j, c][m]
+            assert seen.apart[m, p, c].item() == pytest.approx(energy(a, b), rel=1e-4)
+            unit = energy(a / a.norm(dim=1, keepdim=True), b / b.norm(dim=1, keepdim=True))
+            assert seen.apart_unit[m, p, c].item() == pytest.approx(unit, rel=1e-4)
 
 
 def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +154,34 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for column, name in (("Control", "Ctrl. Delta, unit"), ("MESSI", "MESSI Delta, unit")):
         assert cell_of(short, column, "Discrepancy, unit").ours == values[name]
     assert "the 20% of the slots" in whole.caption
+
+
+def test_models_are_needed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables stay the same without them, and the numbers of another share are those that the models give."""
+    results = tiny_results(tmp_path, Alignment(scale="small"), monkeypatch)
+    before = Alignment(scale="small").sections(results)
+    seen = [see(*reopened(outcome)) for outcome in results.where(target="a1")]
+    for outcome in results.outcomes:
+        (outcome.path / "model.safetensors").unlink()
+    assert Alignment(scale="small").sections(results) == before
+
+    expected = compare(*seen, share=0.5)
+    monkeypatch.setattr(alignment, "target_average", lambda scores, _: scores["a1", 0])
+    whole = Alignment(scale="small", share=0.5).sections(results)[0]
+    assert isinstance(whole, Table)
+    assert {c.name: cell_of(whole, c.name, "Two subsets").ours for c in whole.columns} == pytest.approx(expected)
+
+
+def test_a_model_that_is_gone_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = Alignment(scale="small")
+    results = tiny_results(tmp_path, experiment, monkeypatch)
+    gone = results.where(method="Global-MoE", target="a1")[0].path
+    (gone / "model.safetensors").unlink()
+    for table in experiment.sections(results):
+        assert isinstance(table, Table)
+        assert {(cell.ours, cell.state) for row in table.rows for cell in row.cells} == {(None, "incomplete")}
+        (note,) = table.notes
+        assert note.startswith(f"model.safetensors is missing in {gone.name}, so its slots cannot be measured")
 
 
 def test_a_missing_run_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,21 +45,38 @@ def test_the_papers_accuracies_are_of_a_fifth_of_art_alone() -> None:
 
 def test_table_and_figure(tmp_path: Path) -> None:
     experiment = LambdaSweep(seeds=2)
-    table, figure = experiment.sections(made_results(tmp_path, experiment, made))
+    table, _, figure = experiment.sections(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     assert isinstance(figure, Figure)
     means = [cell_of(table, column.name, "10").ours for column in table.columns]
     assert [one.mean for one in means if one] == [pytest.approx(0.4), pytest.approx(90), pytest.approx(81)]
     assert cell_of(table, "Target Acc.", "0.01").paper == (91.69, 0.31)
     assert "paper's accuracies are of 20 % of Art" in table.caption
-    assert "MESSI at 0.01: 81 ± 1.4 (n = 2)" in figure.svg
-    assert "MESSI, paper, at 10: 16.14" in figure.svg
+    assert "lambda 0.01\nMESSI: 81 ± 1.4 (n = 2), paper 91.69" in figure.svg
+    assert "lambda 10\nMESSI: 81 ± 1.4 (n = 2), paper 16.14" in figure.svg
     assert ">chance<" in figure.svg
+
+
+def test_differences_are_to_weight_zero_and_paired_by_seed(tmp_path: Path) -> None:
+    experiment = LambdaSweep(seeds=3)
+
+    def gaining(labels: Mapping[str, Label]) -> dict[str, Any]:
+        gain = 0.01 * (1 + int(labels["seed"])) if labels["method"] == "lambda=0.01" else 0.0
+        found = made(labels)
+        return {**found, "result": {"target": {"any": found["result"]["target"]["any"] + gain}}}
+
+    _, table, _ = experiment.sections(made_results(tmp_path, experiment, gaining))
+    assert isinstance(table, Table)
+    assert table.name == "lambda_sweep_differences"
+    assert "Differences to lambda=0 in accuracy on the target, in points, paired by seed, with" in table.caption
+    cells = [cell_of(table, column.name, "lambda=0.01").ours for column in table.columns]
+    # Gains of 1, 2 and 3: the least, or the greatest, is drawn thrice in one of 27 draws.
+    assert [one.mean for one in cells if one] == pytest.approx([3, 2, 1, 3])
 
 
 def test_another_target_has_no_numbers_of_the_paper_and_an_empty_plan_no_figure(tmp_path: Path) -> None:
     experiment = LambdaSweep(target="cartoon", seeds=1)
-    (table,) = experiment.sections(made_results(tmp_path, experiment, lambda _: None))
+    table, _ = experiment.sections(made_results(tmp_path, experiment, lambda _: None))
     assert isinstance(table, Table)
     assert all(cell.paper is None for row in table.rows for cell in row.cells)
     assert "20 % of Art" not in table.caption
@@ -68,7 +85,7 @@ def test_another_target_has_no_numbers_of_the_paper_and_an_empty_plan_no_figure(
 def test_a_plan_with_zero_alone_has_no_figure_yet(tmp_path: Path) -> None:
     """Zero has no place on a logarithmic axis by itself."""
     experiment = LambdaSweep(scale="small")
-    (table,) = experiment.sections(
+    table, _ = experiment.sections(
         made_results(tmp_path, experiment, lambda labels: made(labels) if labels["method"] == "lambda=0" else None)
     )
     assert isinstance(table, Table)

@@ -38,7 +38,7 @@ def test_the_plan_is_the_papers() -> None:
 
 def test_diagnostics_are_in_the_units_of_their_heads(tmp_path: Path) -> None:
     experiment = LeaveOneOut(seeds=1)
-    (table,) = experiment.sections(made_results(tmp_path, experiment, made))
+    table, _ = experiment.sections(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     assert [column.name for column in table.columns] == list(LEAVE_ONE_OUT["MESSI"])
     expected = dict(zip(LEAVE_ONE_OUT["MESSI"], (90.0, 2.0, 3.0, 2.0, 5.0), strict=True))
@@ -49,13 +49,21 @@ def test_diagnostics_are_in_the_units_of_their_heads(tmp_path: Path) -> None:
         assert cell.paper == LEAVE_ONE_OUT["w/o L_sp"][column]
 
 
+def test_differences_are_to_messi(tmp_path: Path) -> None:
+    experiment = LeaveOneOut(seeds=1)
+    _, table = experiment.sections(made_results(tmp_path, experiment, made))
+    assert isinstance(table, Table)
+    assert (table.name, table.title[:21]) == ("leave_one_out_differences", "Differences to MESSI ")
+    assert [row.heads[0] for row in table.rows] == [variant for variant in VARIANTS if variant != "MESSI"]
+
+
 def test_what_was_not_measured_is_no_number(tmp_path: Path) -> None:
     experiment = LeaveOneOut(scale="small")
 
     def without(labels: Mapping[str, Label]) -> dict[str, Any]:
         return {**made(labels), "diagnostics": {"routing": {"template_divergence": None}}}
 
-    (table,) = experiment.sections(made_results(tmp_path, experiment, without))
+    table, _ = experiment.sections(made_results(tmp_path, experiment, without))
     assert isinstance(table, Table)
     for column in ("Routing JS (1e-4)", "Offdiag Cos. (1e-2)"):
         ours = cell_of(table, column, "MESSI").ours

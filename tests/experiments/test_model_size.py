@@ -43,5 +43,13 @@ def test_every_row_of_the_paper_is_counted_and_shown(tmp_path: Path, capsys: pyt
     assert ModelSize().runs() == []
     assert main(["reproduce", "model_size", "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out
-    assert "| MESSI-S | DeiT-S/16 | 21.67 | 7.09 | 28.76 | 21.70 | 7.09 | 28.79 | -0.03 |" in told
+    assert (
+        "| MESSI-S | DeiT-S/16 | 21.67 | 7.09 | 28.76 |\n"
+        "| ↳ paper |  | 21.70 (\u22120.03) | 7.09 (0.00) | 28.79 (\u22120.03) |"
+    ) in told
     assert "ResNet-50 has 25.56 and DeiT-Ti/16 has 5.72 million" in told
+    (caption,) = [line for line in told.splitlines() if line.startswith("Millions of parameters")]
+    for absent in ("Seed", "seeds", "±", "Protocol", "**"):
+        assert absent not in caption
+    written = {file.name for file in (tmp_path / "tables").iterdir()}
+    assert written == {"README.md", *(f"model_size.{ending}" for ending in ("md", "csv", "tex", "html"))}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from html import unescape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -104,6 +105,44 @@ def listen(page: Page) -> tuple[list[str], list[str]]:
     page.on("console", lambda message: problems.append(message.text))
     page.on("request", lambda request: requests.append(request.url))
     return problems, requests
+
+
+def test_the_page_may_go_elsewhere(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(folder), "--out", str(tmp_path / "mine.html")]) == 0
+    assert f"report  {tmp_path / 'mine.html'}" in capsys.readouterr().out
+    assert "10 done, 1 waiting, 1 failed" in (tmp_path / "mine.html").read_text()
+    assert not (folder / "report.html").exists()
+    assert (folder / "tables" / "README.md").exists()
+
+
+def test_run_it_again_goes_on_in_the_folder_of_the_plan(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = "messi reproduce domain_growth --scale small"
+    monkeypatch.chdir(tmp_path)
+    places = {"plan": f"{command} --out plan", "my plan": f"{command} --out 'my plan'"}
+    for place, wanted in {**places, "reproduce/domain_growth-small": command}.items():
+        Path(place).parent.mkdir(exist_ok=True)
+        folder = folder.rename(place)
+        assert main(["report", place]) == 0
+        assert f"    {wanted}\n" in (folder / "tables" / "README.md").read_text()
+        assert f">{wanted}</pre>" in unescape((folder / "report.html").read_text())
+
+
+def test_a_damaged_result_fails_its_own_cell(folder: Path) -> None:
+    main(["report", str(folder)])
+    before = (folder / "tables" / "domain_growth_full.md").read_text().splitlines()
+    (run,) = (folder / "runs").glob("ERM_K9_*")
+    (run / "result.json").write_text('{"target": {')
+    assert main(["report", str(folder)]) == 0
+    after = (folder / "tables" / "domain_growth_full.md").read_text()
+    rows = [line for line in after.splitlines() if line.startswith("| CORAL")]
+    assert len(rows) == 2
+    assert set(rows) <= set(before)
+    (row,) = [line for line in after.splitlines() if line.startswith("| ERM ")]
+    assert row.count("failed") == 1
+    assert "result.json is damaged: " in after
+    assert "9 done, 2 failed, 1 waiting" in (folder / "report.html").read_text()
 
 
 def test_folders_that_are_not_of_the_plan_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,16 +1,26 @@
 """The plan of the specialisation table, and what it measures on real, tiny runs."""
 
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from made_runs import cell_of
 from tiny_scale import tiny_results
+from torch import Tensor
 
+from messi.algorithms._base import Algorithm
+from messi.core.records import Role
+from messi.data.loader import Loader
+from messi.diagnostics import trace
 from messi.evaluation.model import load
+from messi.experiments import specialisation
 from messi.experiments._base import Figure
-from messi.experiments.specialisation import Specialisation, measure
+from messi.experiments._reopened import reopened
+from messi.experiments.specialisation import Specialisation, look
 from messi.reports.paper_tables import Table
+from messi.sweeps.plan import Outcome
 
 
 def test_the_plan_is_the_papers() -> None:
@@ -32,11 +42,8 @@ def test_the_plan_is_the_papers() -> None:
     assert {run.labels["method"] for run in Specialisation(scale="small").runs()} == {"MESSI w/o L_div", "MESSI"}
 
 
-def test_experts_are_measured_on_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = Specialisation(scale="small")
-    results = tiny_results(tmp_path, experiment, monkeypatch)
-    outcome = results.where(method="MESSI", target="a1")[0]
-
+def all_at_once(outcome: Outcome) -> tuple[float, ...]:
+    """The definitions, from the outputs for all of the target a1 in one tensor."""
     examples = outcome.run.config.data.load()
     inputs = examples.inputs
     assert isinstance(inputs, torch.Tensor)
@@ -54,24 +61,72 @@ def test_experts_are_measured_on_the_target(tmp_path: Path, monkeypatch: pytest.
     ]
     sigma = torch.linalg.svdvals(h.reshape(experts, -1))
     p = sigma / sigma.sum()
-    expected = (
+    return (
         float(torch.stack(cosines).mean()),
         float(torch.exp(-(p * p.log()).sum())),
         sum(float(routing[:, m].mean()) < 0.01 for m in range(experts)) / experts,
     )
-    assert measure(outcome).numbers == pytest.approx(expected, rel=1e-5)
 
+
+def test_experts_are_measured_batch_by_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers are those of all outputs at once, but the outputs of a batch are gone soon after it."""
+    (outcome,) = tiny_results(tmp_path, Specialisation(scale="small"), monkeypatch).where(method="MESSI", target="a1")
+    monkeypatch.setattr(trace, "batch_size", lambda _: 7)
+    outputs: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+
+    def watched(algorithm: Algorithm, loader: Loader, role: Role) -> Iterator[trace.Trace]:
+        for one in trace.trace(algorithm, loader, role):
+            outputs.append(weakref.ref(one.experts.outputs))
+            alive.append(sum(reference() is not None for reference in outputs))
+            yield one
+
+    monkeypatch.setattr(specialisation, "trace", watched)
+    # The model rounds to float32, a batch of 7 otherwise than one of 60; in the mean cosine numbers of order 1 cancel.
+    assert look(*reopened(outcome)).numbers.tolist() == pytest.approx(all_at_once(outcome), rel=1e-5, abs=1e-7)
+    assert len(outputs) == 9
+    assert max(alive) <= 3, "the first, the one before and this one"
+
+
+def test_the_table_has_the_mean_over_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = Specialisation(scale="small")
+    results = tiny_results(tmp_path, experiment, monkeypatch)
     table, *figures = experiment.sections(results)
     assert isinstance(table, Table)
     cosine = cell_of(table, "Mean Offdiag Cos.", "MESSI").ours
-    both = [measure(one).numbers[0] for one in results.where(method="MESSI")]
+    both = [float(look(*reopened(one)).numbers[0]) for one in results.where(method="MESSI")]
     assert cosine is not None
     assert cosine.mean == pytest.approx(sum(both) / 2)
     assert [figure.name for figure in figures] == ["specialisation_messi_without_div", "specialisation_messi"]
     last = figures[-1]
     assert isinstance(last, Figure)
-    assert "2 runs" in last.caption
+    assert "2 runs. Data: Two subsets, held out: b2, a1; backbone identity." in last.caption
+    assert "reduced: 5,000 embedded digits" in last.caption
     assert "1, 1: 1</title>" in last.svg, "an expert is like itself"
+
+
+def test_models_are_needed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = Specialisation(scale="small")
+    results = tiny_results(tmp_path, experiment, monkeypatch)
+    before = experiment.sections(results)
+    for outcome in results.outcomes:
+        (outcome.path / "model.safetensors").unlink()
+    assert experiment.sections(results) == before
+
+
+def test_a_model_that_is_gone_leaves_its_cells_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = Specialisation(scale="small")
+    results = tiny_results(tmp_path, experiment, monkeypatch)
+    gone = results.where(method="MESSI", target="b2")[0].path
+    (gone / "model.safetensors").unlink()
+    table = experiment.sections(results)[0]
+    assert isinstance(table, Table)
+    for column in table.columns:
+        assert cell_of(table, column.name, "MESSI w/o L_div").ours is not None
+        assert cell_of(table, column.name, "MESSI").ours is None, "a1 alone is no mean over targets"
+        assert cell_of(table, column.name, "MESSI").state == "incomplete"
+    (note,) = table.notes
+    assert note.startswith(f"model.safetensors is missing in {gone.name}, so what its experts do with the target ")
 
 
 def test_what_is_not_done_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,12 +32,16 @@ def document(
         "experts": experts,
         "role": "source_val",
         "examples": 40 * len(domains),
-        "discrepancy": {"energy": 0.2345, "pairs": [[0.2] * len(classes)]},
-        "probe": {"accuracy": 0.61, "chance": 1 / len(domains)},
+        "discrepancy": {"energy": 0.2345, "pairs": [[0.2] * len(classes)], "examples": 30},
+        "probe": {"accuracy": 0.61, "chance": 1 / len(domains), "examples": 20},
         "calibration": calibration,
+        "accuracy": {"worst": {"domain": domains[-1], "accuracy": 0.55}},
         "embedding_domains": [*domains, *targets],
         "embedding": _embedding(random, len(domains), len(targets), len(classes), experts, points),
-        "pictures": {"mistakes": {name: _mistakes(random, classes, pictures) for name in targets}},
+        "pictures": {
+            "mistakes": {name: _mistakes(random, classes, pictures) for name in targets},
+            "source_mistakes": {name: _mistakes(random, classes, min(pictures, 3)) for name in domains[:12]},
+        },
     }
     return found | _experts(random, found, pictures) if experts else found
 

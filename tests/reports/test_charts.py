@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from messi.core.records import TrainRecord
 from messi.reports.charts import Bar, Chart, Point, Series, draw, ticks
 from messi.reports.curves import MOST_POINTS, accuracy_chart, domain_charts, growth_chart, loss_charts, thinned
+from messi.reports.numerals import significant
 from messi.reports.runs import read_run
 
 from .helpers import Sample
@@ -74,6 +75,14 @@ def test_a_constant_can_be_drawn(value: float) -> None:
 
 def test_full_accuracy_has_no_tick_above_it() -> None:
     assert ticks(100, 100)[-1] == 100
+
+
+def test_numbers_below_zero_have_a_minus_sign() -> None:
+    chart = draw("t", [Series(0, "a", {1: -0.5, 2: 0.5})], significant, last=2)
+    assert [tick.text for tick in chart.y_ticks] == ["\u22120.5", "0", "0.5"]
+    assert chart.stops[0].text == "step 1\na: \u22120.5"
+    assert significant(-0.00053925) == "\u22120.000539"
+    assert significant(-1.5e-7) == "\u22121.5e-07"
 
 
 def test_steps_have_whole_ticks() -> None:

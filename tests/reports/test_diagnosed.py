@@ -22,13 +22,16 @@ def run_of(folder: Path, diagnostics: dict[str, Any], **more: Any) -> FinishedRu
     return read_run(Sample(diagnostics=diagnostics, images=False, **more).write(folder / "run"))
 
 
-def test_maps_of_domains_and_classes_are_those_of_the_file(tmp_path: Path) -> None:
+def test_maps_are_those_of_the_file_and_the_records(tmp_path: Path) -> None:
     found = document()
     by_domain, by_class, joint = routing_maps(run_of(tmp_path, found))
-    assert [row.name for row in by_domain.groups[0].rows] == ["photo", "art"]
-    assert [list(row.weights) for row in by_domain.groups[0].rows] == found["routing"]["by_domain"]
     assert [list(row.weights) for row in by_class.groups[0].rows] == found["routing"]["by_class"]
-    # The joint map is that of the records.
+    assert (by_class.seen, found["examples"]) == ("n = 80", 80)
+    # The others are those of the records, of all examples: 7 cats and 9 dogs in each domain.
+    rows = by_domain.groups[0].rows
+    assert [(row.name, row.count) for row in rows] == [("sketch (target, unseen)", 16), ("photo", 16), ("art", 16)]
+    means = [(7 * cat + 9 * dog) / 16 for cat, dog in ((0.125, 0.275), (0.6, 0.6), (0.275, 0.125))]
+    assert [list(row.weights) for row in rows] == [pytest.approx(means)] * 3
     assert (joint.groups[0].role, joint.groups[0].domain) == ("target", "sketch")
     assert [(row.name, row.weights, row.count) for row in joint.groups[0].rows] == [
         ("cat", (0.125, 0.6, 0.275), 7),
@@ -123,6 +126,7 @@ def test_a_bin_lies_where_confidence_and_accuracy_say(tmp_path: Path) -> None:
     ]
     found = reliability(run_of(tmp_path, {"calibration": {"target": {"ece": 0.1, "bins": bins}}}))
     assert list(found) == ["target"]
+    assert found["target"].seen == "n = 100"  # the records know of 40, so that these are not part of them
     first, second = found["target"].dots
     assert (first.x, first.y, second.x, second.y) == (60, 50, 90, 0)
     assert first.text == "60.0 % sure, 50.0 % right\nn = 25 of 100"
@@ -132,8 +136,37 @@ def test_a_bin_lies_where_confidence_and_accuracy_say(tmp_path: Path) -> None:
 def test_numbers_that_no_run_has_make_no_column(tmp_path: Path) -> None:
     erm = {"calibration": {"source_val": {"ece": 0.02, "bins": []}}, "probe": {"accuracy": float("nan"), "chance": 0.5}}
     table = numbers([run_of(tmp_path / "a", erm), run_of(tmp_path / "b", {})])
-    assert [measure.name for measure in table.measures] == ["ECE, sources %", "Chance %"]
+    assert list(table.meanings) == ["ECE, sources %", "Chance %"]
     assert table.rows == {0: ("2.0", "50.0")}
+
+
+def test_numbers_say_units_limits_and_how_many_examples_were_seen(tmp_path: Path) -> None:
+    found = document(experts=6)
+    found["similarity"]["mean_off_diagonal"] = -0.00053925
+    found["calibration"]["target"]["bins"] = [{"confidence": 0.6, "accuracy": 0.5, "count": 25}]
+    found["examples"] = 40
+    table = numbers([run_of(tmp_path, found)])
+    cells = dict(zip(table.meanings, table.rows[0], strict=True))
+    assert cells["Worst domain %"] == "55.0 (art)"
+    assert cells["Expert cosine"] == "\u22120.000539"
+    assert "in nats" in table.meanings["Routing entropy"]
+    assert "log 6 = 1.79" in table.meanings["Routing entropy"]
+    assert "below 1 %" in table.meanings["Dead experts %"]
+    # The records have 40 examples of the sources and 40 of the target.
+    assert table.meanings["ECE, target %"].endswith("Measured on n = 25 of 40.")
+    assert table.meanings["Dead experts %"].endswith("Measured on n = 40.")
+    assert table.meanings["Energy distance"].endswith("Measured on n = 30 of 40.")
+    assert table.meanings["Domain probe %"].endswith("Measured on n = 20 of 40.")
+    assert "n =" not in table.meanings["Worst domain %"]
+
+
+def test_runs_that_saw_different_numbers_have_ranges(tmp_path: Path) -> None:
+    runs = []
+    for number in (25, 40):
+        found = document()
+        found["calibration"]["target"]["bins"] = [{"confidence": 0.6, "accuracy": 0.5, "count": number}]
+        runs.append(run_of(tmp_path / f"{number}", found))
+    assert numbers(runs).meanings["ECE, target %"].endswith("Measured on n = 25 to 40 of 40.")
 
 
 def test_pictures_say_what_they_are(tmp_path: Path) -> None:
@@ -142,7 +175,23 @@ def test_pictures_say_what_they_are(tmp_path: Path) -> None:
     assert first.number == 1
     assert first.load == run.diagnostics["routing"]["load"][0]
     assert first.pictures[0].lines[1] == "weight 0.90"
-    assert [(picture.name, picture.lines) for picture in mistakes["sketch"]] == [
+    assert [(one.domain, one.role) for one in mistakes] == [
+        ("sketch", "target"),
+        ("photo", "source_val"),
+        ("art", "source_val"),
+    ]
+    assert [(picture.name, picture.lines) for picture in mistakes[0].pictures] == [
         ("cat", ("✗ dog", "99.0\u00a0% sure")),
         ("dog", ("✗ cat", "96.0\u00a0% sure")),
     ]
+
+
+def test_experts_that_are_hardly_used_and_small_weights_have_no_pictures(tmp_path: Path) -> None:
+    found = document(experts=3, pictures=2)
+    found["routing"]["load"] = [0.0099, 0.0101, 0.98]
+    for shelf, weights in zip(found["pictures"]["experts"], ((0.9, 0.8), (0.05, 0.049), (0.04, 0.01)), strict=True):
+        for picture, weight in zip(shelf, weights, strict=True):
+            picture["weight"] = weight
+    album = expert_album(run_of(tmp_path, found))
+    assert [(one.dead, len(one.pictures)) for one in album] == [(True, 0), (False, 1), (False, 0)]
+    assert album[1].pictures[0].lines[1] == "weight 0.05"

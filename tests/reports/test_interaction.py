@@ -52,6 +52,15 @@ def test_a_click_on_a_head_sorts_and_another_turns_it_round(page: Page) -> None:
     assert first_column(page) == ["messi", "erm", "coral"]  # what was not measured stays last
 
 
+def test_words_among_numbers_stay_last_in_both_directions(page: Page) -> None:
+    page.locator("#runs tbody tr").last.locator("td").first.evaluate("cell => { cell.textContent = 'failed'; }")
+    button = page.locator("#runs thead th", has_text="Target sketch").get_by_role("button")
+    button.click()
+    assert first_column(page) == ["erm", "messi", "coral"]
+    button.click()
+    assert first_column(page) == ["messi", "erm", "coral"]
+
+
 def test_the_keyboard_sorts_and_numbers_are_not_texts(page: Page) -> None:
     page.locator("#runs thead th", has_text="Run").get_by_role("button").click()
     assert first_column(page) == ["coral", "erm", "messi"]

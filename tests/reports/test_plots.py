@@ -36,11 +36,28 @@ def test_places_of_a_line_and_its_band() -> None:
     half = (WIDTH / 2, HEIGHT / 2)
     start = (0, 0.75 * HEIGHT)
     assert points(text, "polygon", "band") == [[start, half, (WIDTH, 0), (WIDTH, HEIGHT / 2), half, start]]
-    assert [title for title in texts(text, "title") if "paper" not in title] == [
-        "ours at 0: 60 (n = 1)",
-        "ours at 5: 70 ± 0 (n = 3)",
-        "ours at 10: 80 ± 10 (n = 3)",
+
+
+def test_pointing_at_a_place_tells_the_values_of_all_curves_there() -> None:
+    ours = Curve("ours", {0: Summary(-0.25, None, 1), 10: Summary(80, 10, 3)}, {10: 90.0})
+    text = line_figure([panel(ours, Curve("other", {10: Summary(70, None, 1)}), Curve("none", {}))])
+    assert texts(text, "title") == [
+        "K 0\nours: \u22120.25 (n = 1)",
+        "K 10\nours: 80 ± 10 (n = 3), paper 90\nother: 70 (n = 1)",
     ]
+    first, last = [group.find(SVG + "rect") for group in elements(text, "g") if group.get("class") == "stop tip"]
+    assert first is not None
+    assert last is not None
+    # Each place has its half of the plot and a margin beside it.
+    middle = float(first.get("x", "")) + float(first.get("width", ""))
+    assert middle == float(last.get("x", "")) == WIDTH / 2
+    assert float(first.get("x", "")) < 0
+    assert float(last.get("x", "")) + float(last.get("width", "")) > WIDTH
+
+
+def test_one_place_alone_can_be_pointed_at() -> None:
+    (rect,) = elements(line_figure([panel(Curve("a", {3: Summary(1, None, 1)}))]), "rect")
+    assert float(rect.get("width", "")) > WIDTH
 
 
 def test_zero_stands_one_power_of_ten_left_of_a_logarithmic_axis() -> None:
@@ -49,11 +66,11 @@ def test_zero_stands_one_power_of_ten_left_of_a_logarithmic_axis() -> None:
     assert [x for x, _ in line] == [WIDTH * place / 5 for place in range(6)]
 
 
-def test_a_label_has_one_colour_in_every_panel() -> None:
+def test_a_label_has_one_colour_and_one_kind_of_dashes_in_every_panel() -> None:
     one = {1.0: Summary(1, None, 1), 2.0: Summary(2, None, 1)}
     text = line_figure([panel(Curve("a", one), Curve("b", one)), panel(Curve("b", one))])
-    groups = [group.get("class") for group in elements(text, "g") if group.get("class")]
-    assert groups == ["c0", "c1", "c1"]
+    groups = [name for group in elements(text, "g") if (name := group.get("class", "")).startswith("c")]
+    assert groups == ["c0 d0", "c1 d1", "c1 d1", "c0 d0", "c1 d1"]  # the last two are the legend
     assert [name for name in texts(text) if name in {"a", "b"}] == ["a", "b"]
     assert "the paper" not in text
 
@@ -69,7 +86,8 @@ def test_a_heat_map_shades_by_value_and_leaves_gaps() -> None:
     text = heat_map("routing", ["dog", "cat"], ["1", "2"], [[0.25, None], [1.2, -0.5]])
     shades = [one.get("fill-opacity") for one in elements(text, "rect") if one.get("class") == "cell"]
     assert shades == ["0.250", "1.000", "0.000"]
-    assert texts(text, "title") == ["dog, 1: 0.25", "dog, 2: nothing measured", "cat, 1: 1.2", "cat, 2: -0.5"]
+    assert texts(text, "title") == ["dog, 1: 0.25", "dog, 2: nothing measured", "cat, 1: 1.2", "cat, 2: \u22120.5"]
+    assert texts(text)[-2:] == ["1.20", "\u22120.50"]
 
 
 def test_names_are_escaped() -> None:

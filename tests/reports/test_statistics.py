@@ -7,13 +7,13 @@ import pytest
 
 from messi.core.errors import MessiError
 from messi.reports.statistics import (
-    Growth,
     Scores,
     Summary,
     growth,
     paired_difference,
     summarise,
     target_average,
+    whole_seeds,
     worst_target,
 )
 
@@ -105,7 +105,7 @@ def test_the_worst_target_has_the_lowest_mean() -> None:
 
 def test_a_constant_gain_has_an_interval_of_no_width() -> None:
     better = {key: value + 1.5 for key, value in SCORES.items()}
-    difference = paired_difference(better, SCORES)
+    difference = paired_difference(better, SCORES, ["a", "b"])
     assert difference is not None
     assert (difference.mean, difference.interval, difference.n) == (1.5, (1.5, 1.5), 6)
 
@@ -113,7 +113,7 @@ def test_a_constant_gain_has_an_interval_of_no_width() -> None:
 def test_targets_weigh_the_same_however_many_pairs_they_have() -> None:
     baseline = {("a", 0): 0.0, ("a", 1): 0.0, ("a", 2): 0.0, ("b", 0): 0.0}
     scores = {("a", 0): 1.0, ("a", 1): 1.0, ("a", 2): 1.0, ("b", 0): 5.0}
-    difference = paired_difference(scores, baseline)
+    difference = paired_difference(scores, baseline, ["a", "b"])
     assert difference is not None
     # A single pair cannot be resampled, so there is a mean but no interval.
     assert (difference.mean, difference.interval, difference.n) == (3.0, None, 4)
@@ -121,11 +121,13 @@ def test_targets_weigh_the_same_however_many_pairs_they_have() -> None:
 
 def test_only_pairs_count_and_every_target_needs_one() -> None:
     baseline = {key: value for key, value in SCORES.items() if key != ("a", 2)}
-    difference = paired_difference(SCORES, baseline)
+    difference = paired_difference(SCORES, baseline, ["a", "b"])
     assert difference is not None
     assert difference.n == 5
-    assert paired_difference(SCORES, {("a", 0): 1.0}) is None
-    assert paired_difference({("a", 0): 1.0}, {("a", 1): 1.0}) is None
+    assert paired_difference(SCORES, {("a", 0): 1.0}, ["a", "b"]) is None
+    assert paired_difference({("a", 0): 1.0}, {("a", 1): 1.0}, ["a"]) is None
+    assert paired_difference(SCORES, SCORES, ["a", "b", "c"]) is None, "neither has run on c"
+    assert paired_difference({}, {}, []) is None
 
 
 def test_the_interval_is_that_of_all_resamples() -> None:
@@ -133,7 +135,7 @@ def test_the_interval_is_that_of_all_resamples() -> None:
     means = [[statistics.fmean(drawn) for drawn in itertools.product(values, repeat=3)] for values in gains.values()]
     every = np.sort([(a + b) / 2 for a in means[0] for b in means[1]])
     assert len(every) == 27 * 27
-    difference = paired_difference(shifted(SCORES, gains), SCORES)
+    difference = paired_difference(shifted(SCORES, gains), SCORES, ["a", "b"])
     assert difference is not None
     assert difference.interval is not None
     # 10,000 draws find a quantile's level within 0.0065 (four standard errors).
@@ -146,7 +148,7 @@ def test_the_interval_is_that_of_all_resamples() -> None:
 def test_one_target_of_three_seeds_reaches_its_extremes() -> None:
     # All three draws are the least with probability 1/27, more than 2.5 %.
     only = {key: value for key, value in SCORES.items() if key[0] == "a"}
-    difference = paired_difference(shifted(only, {"a": [0.0, 1.0, 4.0]}), only)
+    difference = paired_difference(shifted(only, {"a": [0.0, 1.0, 4.0]}), only, ["a"])
     assert difference is not None
     assert difference.interval == (0.0, 4.0)
 
@@ -156,7 +158,7 @@ def test_the_interval_of_many_pairs_is_the_normal_one() -> None:
     n, deviations = 400, {"a": 1.0, "b": 3.0}
     drawn = {target: random.normal(0.5, deviation, n) for target, deviation in deviations.items()}
     scores = {(target, seed): float(values[seed]) for target, values in drawn.items() for seed in range(n)}
-    difference = paired_difference(scores, dict.fromkeys(scores, 0.0))
+    difference = paired_difference(scores, dict.fromkeys(scores, 0.0), ["a", "b"])
     assert difference is not None
     assert difference.interval is not None
     # The deviation within targets, not that of all values together.
@@ -171,16 +173,44 @@ def test_a_difference_depends_neither_on_order_nor_on_the_names_of_seeds() -> No
     turned = dict(reversed(scores.items()))
     renamed = {(target, 9 - seed): value for (target, seed), value in scores.items()}
     baseline = {(target, 9 - seed): value for (target, seed), value in SCORES.items()}
-    first = paired_difference(scores, SCORES)
-    assert first == paired_difference(turned, SCORES) == paired_difference(renamed, baseline)
+    first = paired_difference(scores, SCORES, ["a", "b"])
+    assert first == paired_difference(turned, SCORES, ["b", "a"]) == paired_difference(renamed, baseline, ["a", "b"])
 
 
-def test_growth() -> None:
+def test_growth_of_one_seed() -> None:
     # Unsorted on purpose: the last is that of the largest number of domains.
-    assert growth({9: 80.0, 17: 60.0, 3: 50.0, 5: 70.0}) == Growth(80.0, 60.0, 20.0, 0.25, 65.0)
-    assert growth({3: 50.0, 5: 70.0}) == Growth(70.0, 70.0, 0.0, 0.0, 60.0)
+    found = growth([{9: 80.0, 17: 60.0, 3: 50.0, 5: 70.0}])
+    assert found is not None
+    assert found.peak_at == 9
+    parts = (found.peak, found.last, found.drop, found.relative_drop, found.average)
+    assert parts == tuple(Summary(value, None, 1) for value in (80.0, 60.0, 20.0, 0.25, 65.0))
 
 
-def test_growth_with_a_gap_is_empty() -> None:
-    assert growth({3: 50.0, 5: None}) is None
-    assert growth({}) is None
+def test_the_peak_is_that_of_the_mean_curve() -> None:
+    """Each seed's own peak is 80 or 72, of which the mean is 76; the mean curve is 60, 74 and 68."""
+    found = growth([{3: 50.0, 5: 76.0, 7: 80.0}, {3: 70.0, 5: 72.0, 7: 56.0}])
+    assert found is not None
+    assert (found.peak_at, found.peak.mean, found.last.mean, found.drop.mean) == (5, 74.0, 68.0, 6.0)
+    # The first seed rises by 4 from 76, the second falls by 16 from 72.
+    assert found.drop == summarise([-4.0, 16.0])
+    assert found.relative_drop == summarise([-4 / 76, 16 / 72])
+    assert found.average == summarise([206 / 3, 66.0])
+
+
+def test_growth_is_flat_at_a_peak_at_the_end_and_takes_the_first_of_equal_peaks() -> None:
+    rising, flat = growth([{3: 50.0, 5: 70.0}]), growth([{3: 70.0, 5: 70.0, 7: 60.0}])
+    assert rising is not None
+    assert flat is not None
+    assert (rising.peak_at, rising.drop.mean, rising.relative_drop.mean) == (5, 0.0, 0.0)
+    assert flat.peak_at == 3
+
+
+def test_growth_needs_a_curve() -> None:
+    assert growth([]) is None
+
+
+def test_whole_seeds_have_every_target() -> None:
+    rest = {key: value for key, value in SCORES.items() if key != ("b", 1)}
+    assert whole_seeds(rest, ["a", "b"]) == {key: SCORES[key] for key in SCORES if key[1] != 1}
+    assert whole_seeds(SCORES, ["a", "b"]) == SCORES
+    assert whole_seeds(SCORES, ["a", "b", "c"]) == {}

@@ -1,17 +1,19 @@
 import csv
 import io
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
-from messi.reports.paper_tables import Table
+from messi.reports.paper_tables import Cell, Column, Row, Table
+from messi.reports.statistics import Summary
 from messi.reports.table_csv import as_csv
 from messi.reports.table_html import html
 from messi.reports.table_latex import escape, latex
 from messi.reports.table_markdown import markdown
 
-from .paper_table_sample import HOSTILE, TABLE, hostile_table
+from .paper_table_sample import HOSTILE, PROVENANCE, TABLE, hostile_table
 
 
 class Cells(HTMLParser):
@@ -21,6 +23,7 @@ class Cells(HTMLParser):
         super().__init__()
         self.rows: list[list[str]] = []
         self.values: list[str | None] = []
+        self.titles: list[str] = []
         self.tags: list[str] = []
         self.open: list[str] = []
         self.feed(text)
@@ -36,6 +39,7 @@ class Cells(HTMLParser):
             self.rows[-1].append("")
         if tag == "td":
             self.values.append(dict(attrs).get("data-value"))
+        self.titles += [title for name, title in attrs if name == "title" and title]
         if tag == "br":
             self.handle_data(" / ")
 
@@ -58,10 +62,11 @@ def test_markdown() -> None:
     assert lines == [
         "| Method | Backbone | PACS ↑ | Disc. ↓ |",
         "| --- | --- | ---: | ---: |",
-        "| ERM | DeiT-S/16 | 86.0 ± 0.3 | **1.3 ± 0.2** (n = 2) failed [1] |",
+        "| ERM | DeiT-S/16 | 86.0 ± 0.3 | 1.3 ± 0.2 (n = 2) failed [1] |",
         "| ↳ paper |  | 86.2 ± 0.1 (\u22120.2) |  |",
-        "| GMoE | DeiT-S/16 |  | **1.3 ± 0.1** |",
-        "| MESSI | DeiT-S/16 | **90.5** (n = 1) | incomplete |",
+        "| GMoE | DeiT-S/16 |  | 1.3 ± 0.1 |",
+        "| OMoE | DeiT-S/16 | **87.3 ± 0.4** | 1.3 ± 0.3 |",
+        "| MESSI | DeiT-S/16 | 90.5 (n = 1) incomplete | incomplete |",
         "| ↳ paper |  | 90.9 (\u22120.4) | \u22120.2 ± 0.3 |",
     ]
     assert "[1] seed 2: out of memory" in markdown(TABLE)
@@ -70,7 +75,7 @@ def test_markdown() -> None:
 def test_csv_has_one_line_per_cell_with_all_digits() -> None:
     lines = list(csv.DictReader(io.StringIO(as_csv(TABLE))))
     assert [(line["Method"], line["column"]) for line in lines] == [
-        (method, column) for method in ("ERM", "GMoE", "MESSI") for column in ("PACS", "Disc.")
+        (method, column) for method in ("ERM", "GMoE", "OMoE", "MESSI") for column in ("PACS", "Disc.")
     ]
     first = lines[0]
     assert [first[key] for key in ("mean", "spread", "n", "paper", "paper_spread")] == [
@@ -81,7 +86,9 @@ def test_csv_has_one_line_per_cell_with_all_digits() -> None:
         "0.1",
     ]
     assert float(first["difference"]) == pytest.approx(-0.16)
-    assert [line["state"] for line in lines] == ["done", "failed", "empty", "done", "done", "incomplete"]
+    assert [line["state"] for line in lines] == [
+        *("done", "failed", "empty", "done", "done", "done", "incomplete", "incomplete")
+    ]
     assert [lines[2][key] for key in ("mean", "spread", "n", "paper", "difference")] == [""] * 5
     assert lines[1]["reason"] == "seed 2: out of memory"
     assert {(line["seeds"], line["selection"], line["version"]) for line in lines} == {
@@ -97,11 +104,12 @@ def test_latex() -> None:
             "ERM",
             "DeiT-S/16",
             "86.0\\ms{0.3}",
-            "\\textbf{1.3}\\ms{\\textbf{0.2}} {\\scriptsize ($n=2$)} failed\\textsuperscript{[1]}",
+            "1.3\\ms{0.2} {\\scriptsize ($n=2$)} failed\\textsuperscript{[1]}",
         ],
         ["\\quad\\scriptsize paper", "", "\\scriptsize 86.2\\ms{0.1} ($-$0.2)", ""],
-        ["GMoE", "DeiT-S/16", "", "\\textbf{1.3}\\ms{\\textbf{0.1}}"],
-        ["\\textbf{MESSI}", "DeiT-S/16", "\\textbf{90.5} {\\scriptsize ($n=1$)}", "incomplete"],
+        ["GMoE", "DeiT-S/16", "", "1.3\\ms{0.1}"],
+        ["OMoE", "DeiT-S/16", "\\textbf{87.3}\\ms{\\textbf{0.4}}", "1.3\\ms{0.3}"],
+        ["\\textbf{MESSI}", "DeiT-S/16", "90.5 {\\scriptsize ($n=1$)} incomplete", "incomplete"],
         ["\\quad\\scriptsize paper", "", "\\scriptsize 90.9 ($-$0.4)", "\\scriptsize $-$0.2\\ms{0.3}"],
     ]
     assert text.count("\\rowcolor{gray!10}\n") == 2
@@ -138,15 +146,59 @@ def test_html() -> None:
     assert page.open == []
     assert page.rows == [
         ["Method", "Backbone", "PACS ↑", "Disc. ↓"],
-        ["ERM", "DeiT-S/16", "86.0 ± 0.3 / paper 86.2 ± 0.1 (\u22120.2)", "1.3 ± 0.2 (n = 2) failed[1]"],
+        ["ERM", "DeiT-S/16", "86.0 ± 0.3 / paper 86.2 ± 0.1 (\u22120.2)", "1.3 ± 0.2 n = 2 failed[1]"],
         ["GMoE", "DeiT-S/16", "", "1.3 ± 0.1"],
-        ["MESSI", "DeiT-S/16", "90.5 (n = 1) / paper 90.9 (\u22120.4)", "incomplete / paper \u22120.2 ± 0.3"],
+        ["OMoE", "DeiT-S/16", "87.3 ± 0.4", "1.3 ± 0.3"],
+        ["MESSI", "DeiT-S/16", "90.5 n = 1 … / paper 90.9 (\u22120.4)", "… / paper \u22120.2 ± 0.3"],
     ]
-    # Sorting reads the whole number; a cell without one has none.
-    assert page.values == [None, "86.04", "1.26", None, None, "1.34", None, "90.46", None]
+    # Sorting reads the whole number; a cell without one says so, or its words would be sorted among the numbers.
+    assert page.values == [
+        *(None, "86.04", "1.26"),
+        *(None, "", "1.34"),
+        *(None, "87.31", "1.31"),
+        *(None, "90.46", ""),
+    ]
+    assert page.titles == ["incomplete: 2 of 3 seeds are missing", "incomplete: 3 of 3 seeds are missing"]
     assert page.tags.count("tbody") == 2
-    assert page.tags.count("strong") == 3
+    assert page.tags.count("strong") == 1
     assert "seed 2: out of memory" in html(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "n", "missing"),
+    [
+        ((0, 1, 2), 2, "incomplete: 1 of 3 seeds is missing"),
+        ((0, 1, 2), 0, "incomplete: 3 of 3 seeds are missing"),
+        ((0,), 0, "incomplete: 1 of 1 seed is missing"),
+    ],
+)
+def test_an_incomplete_cell_says_what_it_lacks(seeds: tuple[int, ...], n: int, missing: str) -> None:
+    cell = Cell(Summary(1.0, None, n) if n else None, state="incomplete")
+    table = replace(
+        TABLE,
+        provenance=replace(PROVENANCE, seeds=seeds),
+        columns=(Column("x"),),
+        groups=((Row(("m", "b"), (cell,)),),),
+    )
+    assert Cells(html(table)).titles == [missing]
+    assert Cells(html(replace(table, over_seeds=False))).titles == ["incomplete: runs are missing"]
+
+
+def test_a_value_that_is_not_finite_is_sorted_as_none() -> None:
+    row = Row(("m", "b"), (Cell(Summary(float("nan"), None, 3)),))
+    table = replace(TABLE, columns=(Column("x"),), groups=((row,),))
+    assert Cells(html(table)).values == [None, ""]
+
+
+def test_a_row_that_is_not_over_seeds_tells_once_what_became_of_its_runs() -> None:
+    columns = (Column("n pairs", "none", 0), Column("Difference", "none"))
+    for reason, words, signs in (("", "9 incomplete", "9 …"), ("why", "9 failed [1]", "9 failed[1]")):
+        cell = Cell(Summary(9, None, 9), state="failed" if reason else "incomplete", reason=reason)
+        table = replace(TABLE, columns=columns, groups=((Row(("m", "b"), (cell, cell)),),), over_seeds=False)
+        assert f"| m | b | {words} | 9.0 |" in markdown(table)
+        assert Cells(html(table)).rows[1] == ["m", "b", signs, "9.0"]
+        lines = csv.DictReader(io.StringIO(as_csv(table)))
+        assert {(line["state"], line["n"]) for line in lines} == {(cell.state, "9")}
 
 
 def test_nothing_escapes_its_format() -> None:

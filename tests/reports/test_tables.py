@@ -1,5 +1,6 @@
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,36 @@ def test_labels_name_what_tells_runs_of_one_algorithm_apart(tmp_path: Path) -> N
     assert labels_of(erm, ot) == ["erm", "messi"]
     assert labels_of(erm, ot, mmd) == ["erm", "messi, seed 0, discrepancy ot", "messi, seed 1, discrepancy mmd"]
     assert labels_of(ot, ot) == ["messi #1", "messi #2"]
+
+
+def test_labels_need_few_settings_and_leave_out_what_is_usual(tmp_path: Path) -> None:
+    usual = {
+        "ssi_weight": 0.01,
+        "sparsity_weight": 0.02,
+        "balance_weight": 0.02,
+        "discrepancy": "ot",
+        "selector": "routing",
+    }
+    none = dict.fromkeys(("ssi_weight", "sparsity_weight", "balance_weight"), 0.0)
+    methods: list[dict[str, Any]] = [{}, none, {"discrepancy": "mmd"}, {"selector": "global"}]
+    paths = [Sample(settings=usual | own).write(tmp_path / f"{n}") for n, own in enumerate(methods)]
+    names = ["messi", "messi, ssi_weight 0.0", "messi, discrepancy mmd", "messi, selector global"]
+    assert labels_of(*paths) == names
+    # The number of seeds does not decide what is usual.
+    seeds = [Sample(settings=usual | {"selector": "global"}, seed=s).write(tmp_path / f"seed{s}") for s in range(1, 6)]
+    assert labels_of(*paths, *seeds)[:4] == [name.replace("messi", "messi, seed 0") for name in names]
+
+
+def test_labels_are_different_wherever_configs_are(tmp_path: Path) -> None:
+    settings: list[dict[str, Any]] = [
+        {"a": {"size": 1}, "b": {"size": 2}},
+        {"a": {"size": 2}, "b": {"size": 1}},
+        {"a": {"size": 1}, "b": {"size": 1}},
+        {"a": {"size": 1}},
+    ]
+    labels = labels_of(*(Sample(settings=one).write(tmp_path / f"{n}") for n, one in enumerate(settings)))
+    assert len(set(labels)) == 4
+    assert not any("#" in label for label in labels)
 
 
 def test_the_summary_of_one_run(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """``messi reproduce``: the paper's tables and figures, each as a plan of runs that can be stopped and goes on."""
 
-import json
 import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,16 +12,13 @@ import torch
 import tyro
 
 from messi.cli.output import Row, print_rows
+from messi.cli.plan_file import refuse_other_plan, write_plan
 from messi.cli.progress import data_progress
-from messi.core.files import write_text
 from messi.experiments._base import EXPERIMENTS, Experiment
-from messi.experiments._output import write_results
-from messi.sweeps.check import check_needs
+from messi.experiments._output import default_folder, write_results
+from messi.sweeps.check import check_needs, check_workers
 from messi.sweeps.launch import launch
 from messi.sweeps.plan import Outcome, Plan
-
-PLAN = "plan.json"
-"""In the folder of a plan: which experiment it is of."""
 
 
 def main(arguments: list[str]) -> int:
@@ -55,26 +52,29 @@ def main(arguments: list[str]) -> int:
             experiment: Its own options.
 
         """
-        place = out or Path("reproduce") / (f"{name}-small" if experiment.small else name)
-        return _reproduce(experiment, place, jobs, devices, dry_run=dry_run)
+        chosen = devices or tuple(f"cuda:{n}" for n in range(torch.cuda.device_count())) or ("cpu",)
+        number = len(chosen) if jobs is None else jobs
+        check_workers(number, chosen)
+        return _reproduce(experiment, out or default_folder(experiment), number, chosen, dry_run=dry_run)
 
     flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
     code: int = tyro.cli(reproduce, prog=f"messi reproduce {name}", description=about, args=options, config=flat)
     return code
 
 
-def _reproduce(experiment: Experiment, out: Path, jobs: int | None, devices: tuple[str, ...], *, dry_run: bool) -> int:
+def _reproduce(experiment: Experiment, out: Path, jobs: int, devices: Sequence[str], *, dry_run: bool) -> int:
+    refuse_other_plan(experiment, out)
     plan = Plan(out, experiment.runs())
+    if left_out := plan.strangers_in_words():
+        _say(left_out)
     if dry_run:
         print_rows([_row(outcome) for outcome in plan.outcomes()])
         about = f"reduced: {experiment.reduced}" if experiment.small else f"cost: {experiment.cost}"
         _say(f"{len(plan.runs)} runs; {about}")
         return 0
     check_needs(plan, data_progress())
-    out.mkdir(parents=True, exist_ok=True)
-    write_text(out / PLAN, json.dumps(experiment.to_dict(), indent=2) + "\n")
-    chosen = devices or tuple(f"cuda:{n}" for n in range(torch.cuda.device_count())) or ("cpu",)
-    outcomes = launch(plan, jobs=jobs or len(chosen), devices=chosen, told=Lines(plan))
+    write_plan(experiment, out)
+    outcomes = launch(plan, jobs=jobs, devices=devices, told=Lines(plan, jobs, devices))
     _say(write_results(experiment, outcomes, out))
     _say(f"tables  {out / 'tables'}")
     _say(f"report  {out / 'report.html'}")
@@ -85,14 +85,17 @@ def _reproduce(experiment: Experiment, out: Path, jobs: int | None, devices: tup
 
 
 class Lines:
-    """Prints a line for every run that ends."""
+    """Prints a line when the runs begin, and one for every run that ends."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, jobs: int, devices: Sequence[str]) -> None:
         states = Counter(outcome.state for outcome in plan.outcomes())
         self._total, self._done, self._start = len(plan.runs), states["done"], time.monotonic()
         self._first = self._done
         if self._done:
             _say(f"{self._done} of {self._total} runs are done already")
+        if left := self._total - self._done:
+            where = f"{min(jobs, left)} at a time on {', '.join(devices)}"
+            _say(f"runs to do: {left}, {where}; each is told when it ends")
 
     def __call__(self, outcome: Outcome) -> None:
         """Say how a run ended and how long the rest may take."""

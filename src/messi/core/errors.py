@@ -5,7 +5,14 @@ from collections.abc import Iterable
 
 
 class MessiError(Exception):
-    """Something the user gave cannot be used; the message names it, what is allowed and what to do."""
+    """Something the user gave cannot be used; the message names it, what is allowed and what to do.
+
+    Advice that names options of one command is given apart: a command with other options gives its own.
+    """
+
+    def __init__(self, problem: str, advice: str = "") -> None:
+        super().__init__(f"{problem} {advice}".rstrip())
+        self.problem, self.advice = problem, advice
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> MessiError:

@@ -142,13 +142,30 @@ class RunDir:
                 self.path.rmdir()
 
     def _read_json(self, path: Path) -> dict[str, Any]:
+        # Without its result alone, a run is only finished anew, not trained.
+        remedy = f"Delete {path if path == self.result else self.path} and run the command that made it again."
+        if not path.is_file():
+            raise self._missing(path.name, remedy)
         try:
-            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise MessiError(f"{self.path} is not a finished run: {path.name} is missing.") from error
+            values = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise MessiError(f"{path} is damaged: {error}. Choose another folder with --out.") from error
+            raise MessiError(f"{path} is damaged: {error}. {remedy}") from error
+        if not isinstance(values, dict):
+            raise MessiError(f"{path} is damaged: it must hold one JSON object. {remedy}")
         return values
+
+    def _missing(self, name: str, remedy: str) -> MessiError:
+        """Say what the folder is instead of that of a finished run."""
+        if not self.path.is_dir():
+            return MessiError(f"There is no folder {self.path}; name the folder of a run, which holds run.json.")
+        state = self.state()
+        if state == "new":
+            return MessiError(f"{self.path} is no run folder: run.json is missing. Name the folder of a run.")
+        if state == "started":
+            return MessiError(
+                f"{self.path} is not a finished run: {name} is missing. The same command that began it continues it."
+            )
+        return MessiError(f"{self.path} is damaged: {name} is missing. {remedy}")
 
 
 def _difference(before: Any, now: Any, name: str = "") -> str:

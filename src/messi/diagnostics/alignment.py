@@ -4,8 +4,6 @@ Time and memory grow with the square of a class's examples: take a sample with `
 Legend: ``*`` leading dimensions, B examples, R features, K domains, P pairs of domains, C classes, M experts.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -31,15 +29,12 @@ def class_conditional_energy(
     return torch.stack(by_class, dim=-1)
 
 
-def energy_on_slots(experts: Tensor, labels: Tensor, domains: Tensor, chosen: Tensor) -> float:
+def energy_on_slots(distances: Tensor, chosen: Tensor) -> float:
     """Return the mean distance of a run's expert outputs on slots that were chosen, by this run or by another one.
 
-    Shapes: experts [M, B, R], labels [B], domains [B], chosen [P, C, M] a mask.
+    Shapes: distances [M, P, C] as ``class_conditional_energy`` gives them, chosen [P, C, M] a mask.
     """
-    num_domains = (1 + math.isqrt(1 + 8 * len(chosen))) // 2  # from P = K (K - 1) / 2
-    distances = class_conditional_energy(
-        experts, labels, domains, num_classes=chosen.shape[1], num_domains=num_domains
-    ).permute(1, 2, 0)[chosen]
+    distances = distances.permute(1, 2, 0)[chosen]
     if distances.isnan().any():
         raise MessiError(
             f"{int(distances.isnan().sum())} of the {len(distances)} chosen slots have no examples here; "

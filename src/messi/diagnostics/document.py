@@ -20,7 +20,7 @@ from messi.diagnostics.alignment import class_conditional_energy
 from messi.diagnostics.calibration import CalibrationTally
 from messi.diagnostics.embedding import principal_plane
 from messi.diagnostics.observed import Observed, observe
-from messi.diagnostics.pictures import experts_pictures, mistakes_pictures
+from messi.diagnostics.pictures import MOST, MOST_OF_SOURCE, experts_pictures, mistakes_pictures
 from messi.diagnostics.plain import cells, plain
 from messi.diagnostics.probe import domain_probe
 from messi.diagnostics.sampling import at_most_per_cell, balanced, spaced
@@ -116,11 +116,11 @@ def _alignment(seen: Observed, num_classes: int) -> Document:
     energy = class_conditional_energy(features, labels, domains, num_classes=num_classes, num_domains=num_domains)
     document: Document = {}
     if not energy.isnan().all():
-        document["discrepancy"] = {"energy": float(energy.nanmean()), "pairs": energy}
+        document["discrepancy"] = {"energy": float(energy.nanmean()), "pairs": energy, "examples": len(rows)}
     probed = torch.isin(labels, spaced(num_classes, PROBED_CLASSES))
     stream = generator("diagnostics", "probe")
     if probe := domain_probe(features[probed], labels[probed], domains[probed], stream=stream):
-        document["probe"] = asdict(probe)
+        document["probe"] = asdict(probe) | {"examples": int(probed.sum())}
     return document
 
 
@@ -167,6 +167,8 @@ def _pictures(vault: Vault, source: Observed | None, target: Observed | None) ->
     pictures: Document = {}
     if source is not None and source.routing is not None:
         pictures["experts"] = experts_pictures(vault, source, generator("diagnostics", "pictures"))
+    if source is not None:
+        pictures["source_mistakes"] = mistakes_pictures(vault, source, most=MOST_OF_SOURCE)
     if target is not None:
-        pictures["mistakes"] = mistakes_pictures(vault, target)
+        pictures["mistakes"] = mistakes_pictures(vault, target, most=MOST)
     return pictures

@@ -16,8 +16,8 @@ from messi.diagnostics.observed import Observed
 
 SIDE, QUALITY = 56, 60
 """Pixels of the longer side at most, and WebP's quality: a kilobyte or two."""
-MOST = 8
-"""Pictures of an expert or a domain."""
+MOST, MOST_OF_SOURCE = 8, 3
+"""Pictures of an expert or a target, and of a source domain, of which there are several in every run."""
 MOST_DOMAINS = 12
 """Domains whose mistakes are shown: nobody looks at hundreds."""
 
@@ -34,20 +34,21 @@ def experts_pictures(vault: Vault, seen: Observed, stream: torch.Generator) -> l
     ]
 
 
-def mistakes_pictures(vault: Vault, seen: Observed) -> dict[str, list[dict[str, Any]]]:
-    """Return the wrong answers in every domain that the model was surest of."""
-    return {
-        name: [_mistake(vault, seen, row) for row in surest_mistakes(seen.logits, seen.labels, seen.domains == number)]
-        for number, name in enumerate(seen.domain_names[:MOST_DOMAINS])
-    }
+def mistakes_pictures(vault: Vault, seen: Observed, *, most: int) -> dict[str, list[dict[str, Any]]]:
+    """Return up to ``most`` wrong answers in every domain, those that the model was surest of."""
+    found = {}
+    for number, name in enumerate(seen.domain_names[:MOST_DOMAINS]):
+        rows = surest_mistakes(seen.logits, seen.labels, seen.domains == number, most=most)
+        found[name] = [_mistake(vault, seen, row) for row in rows]
+    return found
 
 
-def surest_mistakes(logits: Tensor, labels: Tensor, candidates: Tensor) -> list[int]:
-    """Return up to ``MOST`` wrong answers among the candidates, a mask [N], from the surest down."""
+def surest_mistakes(logits: Tensor, labels: Tensor, candidates: Tensor, *, most: int) -> list[int]:
+    """Return up to ``most`` wrong answers among the candidates, a mask [N], from the surest down."""
     confidence, answers = logits.double().softmax(-1).max(-1)
     wrong = (candidates & (answers != labels)).nonzero().squeeze(1)
     order = confidence[wrong].argsort(descending=True, stable=True)
-    rows: list[int] = wrong[order[:MOST]].tolist()
+    rows: list[int] = wrong[order[:most]].tolist()
     return rows
 
 

@@ -10,10 +10,11 @@ from messi.core.config import Bounds
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments._backbones import DEIT_S, pretrained, title
 from messi.experiments._base import Experiment
+from messi.experiments._differences import On, differences
 from messi.experiments._domainbed.data import BENCHMARKS, STAND_IN, Benchmark, DataName
 from messi.experiments._results import Results
 from messi.models.encoder import EncoderConfig
-from messi.reports.paper_tables import Provenance, Published
+from messi.reports.paper_tables import Provenance, Published, Table
 from messi.sweeps.plan import Planned
 
 SMALL = dataclasses.replace(STAND_IN, targets={angle: STAND_IN.targets[angle] for angle in ("0", "75")})
@@ -67,6 +68,11 @@ class Ablation(Experiment):
             return stated
         counts = ", ".join(f"{number:,}" for number in steps)
         return dataclasses.replace(stated, protocol=f"messi, {counts} steps")
+
+    def differences(self, results: Results, baseline: str, on: On = "the target") -> Table:
+        """Return by how much every variant exceeds a baseline."""
+        name, provenance = f"{self.name}_differences", self.provenance(results)
+        return differences(results, name=name, baseline=baseline, provenance=provenance, on=on)
 
     def _data(self, results: Results) -> str:
         titles = _different(results, "data")

@@ -44,13 +44,15 @@ class Experiment(Config, ABC):
     """What the paper says that it shows."""
     cost: ClassVar[str]
     """What the full scale takes, measured where it was."""
-    reduced: ClassVar[str]
-    """What is less at the small scale, which finishes on 2 CPU cores."""
-
     scale: Scale = "full"
     """As in the paper, or small enough for 2 CPU cores; a small result says what was reduced."""
     seeds: Annotated[int, Bounds(minimum=1)] = 3
     """Number of runs of everything, with the seeds 0, 1 and so on; the small scale has one."""
+
+    @property
+    @abstractmethod
+    def reduced(self) -> str:
+        """What is less at the small scale, which finishes on 2 CPU cores."""
 
     @property
     def small(self) -> bool:

@@ -7,9 +7,10 @@ from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
 from messi.data.digits import EMBEDDED
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments._base import Experiment
+from messi.experiments._differences import On, differences
 from messi.experiments._results import Results
 from messi.models.encoder import EncoderConfig
-from messi.reports.paper_tables import Column, Row, Table
+from messi.reports.paper_tables import Column, Provenance, Row, Table
 
 BUDGET = 35_000
 """Of all source domains together; the paper's curves appear with it and with the nested order (docs/method.md)."""
@@ -45,7 +46,15 @@ class Growing(Experiment):
         self, results: Results, *, name: str, title: str, head: str, columns: tuple[Column, ...], rows: tuple[Row, ...]
     ) -> Table:
         """Return a table that says how its numbers came about."""
+        provenance = self._provenance(results)
+        return Table(name=name, title=title, provenance=provenance, heads=(head,), columns=columns, groups=(rows,))
+
+    def differences(self, results: Results, baseline: str, on: On = "the target") -> Table:
+        """Return by how much every method exceeds a baseline."""
+        name, provenance = f"{self.name}_differences", self._provenance(results)
+        return differences(results, name=name, baseline=baseline, provenance=provenance, within="K", on=on)
+
+    def _provenance(self, results: Results) -> Provenance:
         digits = "5,000 embedded digits" if self.small else f"MNIST, B = {BUDGET:,}"
         data = f"Rotated-Colored MNIST ({digits}), E = 18, nested order, target rot0-p0.5"
-        provenance = results.provenance(data=data, reduced=self.reduced if self.small else "")
-        return Table(name=name, title=title, provenance=provenance, heads=(head,), columns=columns, groups=(rows,))
+        return results.provenance(data=data, reduced=self.reduced if self.small else "")

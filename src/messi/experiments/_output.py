@@ -27,19 +27,35 @@ CLOSER = 6
 REPEATED = ("data", "target", "K", "seed")
 
 
-def write_results(experiment: Experiment, outcomes: Sequence[Outcome], folder: Path) -> str:
-    """Write tables and figures in every format, one document and one page; return the document."""
+def default_folder(experiment: Experiment) -> Path:
+    """Return where a plan goes when the user does not say."""
+    return Path("reproduce") / (f"{experiment.name}-small" if experiment.small else experiment.name)
+
+
+def write_results(
+    experiment: Experiment, outcomes: Sequence[Outcome], folder: Path, *, page: Path | None = None
+) -> str:
+    """Write tables and figures in every format, one document and one page; return the document.
+
+    They go to the folder of the plan, which the document names as the user gave it; the page may go elsewhere.
+    """
     sections = experiment.sections(Results(outcomes))
     tables = folder / "tables"
     tables.mkdir(parents=True, exist_ok=True)
     for section in sections:
         for name, text in _files(section).items():
             write_text(tables / name, text)
-    document = _document(experiment, sections)
+    command = _command(experiment, folder)
+    document = _document(experiment, sections, command)
     write_text(tables / "README.md", document)
+    _page(experiment, outcomes, sections, command).write(page or folder / "report.html")
+    return document
+
+
+def _page(experiment: Experiment, outcomes: Sequence[Outcome], sections: Sequence[Section], command: str) -> PlanPage:
     states = Counter(outcome.state for outcome in outcomes)
     last = _last_of_each_method(outcomes)
-    PlanPage(
+    return PlanPage(
         title=experiment.title,
         claim=experiment.claim,
         facts={
@@ -50,11 +66,10 @@ def write_results(experiment: Experiment, outcomes: Sequence[Outcome], folder: P
         },
         parts=[_html(section) for section in sections],
         runs=[_row(outcome) for outcome in outcomes],
-        command=_command(experiment),
+        command=command,
         closer=[read_run(outcome.path, _method(outcome)) for outcome in reversed(last[-CLOSER:])],
         of_many=len(last),
-    ).write(folder / "report.html")
-    return document
+    )
 
 
 def _last_of_each_method(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -74,12 +89,12 @@ def _machines(outcomes: Sequence[Outcome]) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-def _document(experiment: Experiment, sections: Sequence[Section]) -> str:
+def _document(experiment: Experiment, sections: Sequence[Section], command: str) -> str:
     """Return all tables in Markdown; figures are linked."""
     parts = [f"# {experiment.title}", f"The paper's claim: {experiment.claim}"]
     if experiment.small:
         parts.append(f"A reduced version: {experiment.reduced}. Its numbers are not the paper's experiment.")
-    parts.append(f"    {_command(experiment)}")
+    parts.append(f"    {command}")
     return "\n\n".join([*parts, *map(_markdown, sections)]) + "\n"
 
 
@@ -122,12 +137,14 @@ def _row(outcome: Outcome) -> dict[str, Value]:
     return {**outcome.labels, **found}
 
 
-def _command(experiment: Experiment) -> str:
-    """Return the command that makes the same plan."""
+def _command(experiment: Experiment, folder: Path) -> str:
+    """Return the command that makes the same plan in the same folder, and so goes on with it."""
     default = type(experiment)().to_dict()
     words = ["messi", "reproduce", experiment.name]
     for name, value in experiment.to_dict().items():
         if value != default[name]:
             values = value if isinstance(value, list) else [value]
             words += [f"--{name.replace('_', '-')}", *map(str, values)]
+    if folder != default_folder(experiment):
+        words += ["--out", str(folder)]
     return shlex.join(words)

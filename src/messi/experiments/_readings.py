@@ -26,6 +26,7 @@ READINGS: dict[str, AlgorithmConfig] = {
     "no regularisers": Messi.Config(sparsity_weight=0.0, balance_weight=0.0, diversity_weight=0.0),
 }
 SMALL_READINGS = ("ERM", "MESSI, defaults", "sum over slots", "diversity by the equation", "MMD")
+BASELINE = "MESSI, defaults"
 TITLE = "MESSI with one option changed at a time; a default may be chosen by validation alone"
 
 

@@ -2,12 +2,12 @@
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from messi.core.info import version
 from messi.reports.paper_tables import Cell, Provenance, Published
-from messi.reports.statistics import Summary, target_average
+from messi.reports.statistics import Summary, target_average, whole_seeds
 from messi.sweeps.plan import Label, Outcome
 
 CellState = Literal["done", "incomplete", "failed"]
@@ -38,19 +38,25 @@ class Results:
 
     def summary(self, value: Value = target_accuracy, **labels: Label) -> Summary | None:
         """Average a value over targets seed by seed, then summarise over the seeds that are complete."""
-        chosen = self.where(**labels)
-        targets = list(dict.fromkeys(str(o.labels.get("target", "")) for o in chosen))
-        scores = {(str(o.labels.get("target", "")), int(o.labels["seed"])): o for o in chosen if o.state == "done"}
-        complete = {seed for _, seed in scores if all((target, seed) in scores for target in targets)}
-        return target_average({key: value(o) for key, o in scores.items() if key[1] in complete}, targets)
+        targets = list(dict.fromkeys(str(o.labels.get("target", "")) for o in self.where(**labels)))
+        return target_average(whole_seeds(self.scores("target", value, **labels), targets), targets)
+
+    def scores(self, by: str, value: Value = target_accuracy, **labels: Label) -> dict[tuple[str, int], float]:
+        """Return a value of the finished runs with some labels, by another label, such as the target, and seed."""
+        done = [outcome for outcome in self.where(**labels) if outcome.state == "done"]
+        return {(str(o.labels.get(by, "")), int(o.labels["seed"])): value(o) for o in done}
 
     def cell(self, paper: Published | None = None, value: Value = target_accuracy, **labels: Label) -> Cell:
         """Return the cell of a table for the runs with some labels."""
+        return replace(self.state(**labels), ours=self.summary(value, **labels), paper=paper)
+
+    def state(self, **labels: Label) -> Cell:
+        """Return a cell without a value that says what became of the runs with some labels."""
         states = {outcome.state for outcome in self.where(**labels)}
         reasons = [outcome.reason for outcome in self.where(**labels) if outcome.state == "failed"]
         state: CellState = "failed" if reasons else "incomplete" if states - {"done"} else "done"
         last = reasons[0].strip().splitlines()[-1] if reasons else ""  # the others and their traces lie in files
-        return Cell(ours=self.summary(value, **labels), paper=paper, state=state, reason=last)
+        return Cell(state=state, reason=last)
 
     def provenance(self, *, data: str, reduced: str = "") -> Provenance:
         """Say how the numbers came about; the runs of a plan differ in method, target and seed alone."""

@@ -24,13 +24,13 @@ from messi.diagnostics.observed import PER_DOMAIN
 from messi.experiments._ablation import Ablation
 from messi.experiments._base import Section
 from messi.experiments._domainbed.data import BENCHMARKS, Benchmark, DataName
+from messi.experiments._measured import Measured, measured
 from messi.experiments._methods import GLOBAL_MOE, MESSI_OT, RANDOM_SUBSET_MOE
-from messi.experiments._reopened import reopened
 from messi.experiments._results import Results
-from messi.experiments._slots import compare, see
+from messi.experiments._slots import SLOTS, Seen, compare
 from messi.experiments.paper.ablations import DIAGNOSTIC, ROUTING_AWARE_ALIGNMENT
 from messi.reports.paper_tables import Cell, Column, Published, Row, Table
-from messi.reports.statistics import Summary, target_average
+from messi.reports.statistics import Summary, target_average, whole_seeds
 from messi.sweeps.plan import Outcome, Planned
 
 METHODS = {"Global-MoE": GLOBAL_MOE, "Random-Subset-MoE": RANDOM_SUBSET_MOE, "MESSI": MESSI_OT}
@@ -73,8 +73,9 @@ class Alignment(Ablation):
 
     def sections(self, results: Results) -> list[Section]:
         """Return the table of the appendix, and for PACS that of the main text."""
-        found = {benchmark.title: self._compared(results, benchmark) for benchmark in self._benchmarks}
-        rows = tuple(self._row(results, benchmark, found[benchmark.title]) for benchmark in self._benchmarks)
+        seen = measured(results, SLOTS)
+        found = {benchmark.title: self._compared(seen, benchmark) for benchmark in self._benchmarks}
+        rows = tuple(self._row(seen, benchmark, found[benchmark.title]) for benchmark in self._benchmarks)
         whole = Table(
             name="alignment",
             title=self._heading(),
@@ -84,21 +85,21 @@ class Alignment(Ablation):
             groups=(rows,),
         )
         short = [benchmark for benchmark in self._benchmarks if benchmark == self.benchmark("pacs")]
-        return [whole, *(self._short(results, benchmark, found[benchmark.title]) for benchmark in short)]
+        return [whole, *(self._short(seen, benchmark, found[benchmark.title]) for benchmark in short)]
 
     @property
     def _benchmarks(self) -> tuple[Benchmark, ...]:
         names: tuple[DataName, ...] = ("pacs",) if self.small else self.data
         return tuple(self.benchmark(name) for name in dict.fromkeys(names))
 
-    def _compared(self, results: Results, benchmark: Benchmark) -> Found:
+    def _compared(self, seen: Measured[Seen], benchmark: Benchmark) -> Found:
         """Compare the three models of every target and seed that has them all."""
         found = {}
         for target in benchmark.targets:
             for seed in self.all_seeds():
-                runs = [_run(results, method, benchmark.title, target, seed) for method in METHODS]
+                runs = [_run(seen, method, benchmark.title, target, seed) for method in METHODS]
                 if all(run.state == "done" for run in runs):
-                    everywhere, at_random, messi = (see(*reopened(run)) for run in runs)
+                    everywhere, at_random, messi = (seen.found[run.path] for run in runs)
                     found[target, seed] = compare(everywhere, at_random, messi, share=self.share)
         return found
 
@@ -133,7 +134,7 @@ class Alignment(Ablation):
         columns: Sequence[str],
         paper: Mapping[str, Published],
     ) -> tuple[Cell, ...]:
-        state = dataclasses.replace(results.cell(data=benchmark.title), ours=None)
+        state = results.state(data=benchmark.title)
         return tuple(
             dataclasses.replace(
                 state,
@@ -161,5 +162,5 @@ def _run(results: Results, method: str, data: str, target: str, seed: int) -> Ou
 
 def _average(found: Found, column: str, targets: Sequence[str]) -> Summary | None:
     """Average over targets seed by seed, then over the seeds that have all targets."""
-    whole = [seed for seed in {seed for _, seed in found} if all((target, seed) in found for target in targets)]
-    return target_average({(t, seed): found[t, seed][column] for t in targets for seed in whole}, targets)
+    scores = {key: numbers[column] for key, numbers in found.items()}
+    return target_average(whole_seeds(scores, targets), targets)

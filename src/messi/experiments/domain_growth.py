@@ -4,7 +4,7 @@ Claim: a strong global alignment loses accuracy as domains are added; MESSI, whi
 Command: messi reproduce domain_growth --digits FOLDER (the four files of MNIST)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from messi.algorithms._base import AlgorithmConfig
@@ -17,7 +17,7 @@ from messi.experiments._results import Results
 from messi.experiments.paper.domain_growth import FULL, SUMMARY
 from messi.reports.paper_tables import Cell, Column, Published, Row, Table
 from messi.reports.plots import Curve, Panel, line_figure
-from messi.reports.statistics import Summary, growth, summarise
+from messi.reports.statistics import Summary, growth, whole_seeds
 from messi.sweeps.plan import Planned
 
 GAMMAS = (1, 10, 100, 250, 500)
@@ -63,11 +63,11 @@ class DomainGrowth(Growing):
         ]
 
     def sections(self, results: Results) -> list[Section]:
-        """Return both tables and, once there is a point, the figure of the introduction."""
+        """Return both tables, the differences to ERM and, once there is a point, the figure of the introduction."""
         panels = [panel for panel in self._panels(results) if panel.drawable]
-        caption = "Accuracy as source domains are added; bands are one deviation over seeds, dashed lines the paper's."
+        caption = "Accuracy as source domains are added; bands are one deviation over seeds, dotted lines the paper's."
         figures = [Figure("domain_growth", caption, line_figure(panels))] if panels else []
-        return [self._summary(results), self._full(results), *figures]
+        return [self._summary(results), self._full(results), self.differences(results, "ERM"), *figures]
 
     @property
     def _methods(self) -> tuple[str, ...]:
@@ -88,7 +88,10 @@ class DomainGrowth(Growing):
 
     def _summary(self, results: Results) -> Table:
         rows = tuple(Row((m,), self._growth_cells(results, m), m == "MESSI") for m in self._methods)
-        title = "Fixed-budget domain growth"
+        title = (
+            "Fixed-budget domain growth. K* is where the mean curve of the complete seeds peaks; Peak, Drop and "
+            "RelDrop are means over seeds of what each of them has at that K*"
+        )
         return self.table(results, name="domain_growth", title=title, head="Method", columns=COLUMNS, rows=rows)
 
     def _cell(self, results: Results, method: str, number: int) -> Cell:
@@ -96,23 +99,16 @@ class DomainGrowth(Growing):
         return results.cell(paper, method=method, K=number)
 
     def _growth_cells(self, results: Results, method: str) -> tuple[Cell, ...]:
-        """Summarise the curve of every complete seed, then over seeds."""
-        curves = []
-        for seed in self.all_seeds():
-            found = {number: results.summary(method=method, K=number, seed=seed) for number in self._domains}
-            curves.append(growth({number: value.mean if value else None for number, value in found.items()}))
-        complete = [curve for curve in curves if curve]
-        names = ("peak", "last", "drop", "relative_drop", "average")
-        values = {
-            name: summarise([getattr(curve, name) * (100 if name == "relative_drop" else 1) for curve in complete])
-            for name in names
-            if complete
-        }
+        """Summarise the curves of the complete seeds."""
+        scores = whole_seeds(results.scores("K", method=method), list(map(str, self._domains)))
+        seeds = sorted({seed for _, seed in scores})
+        found = growth([{number: scores[str(number), seed] for number in self._domains} for seed in seeds])
+        values = (found.peak, found.last, found.drop, _percent(found.relative_drop), found.average) if found else ()
         published: dict[str, Published] = {} if self.small else SUMMARY.get(method, {})
-        state = results.cell(method=method)
+        state = results.state(method=method)
         return tuple(
-            Cell(values.get(name), published.get(column.name), state.state, state.reason)
-            for name, column in zip(names, COLUMNS, strict=True)
+            replace(state, ours=value, paper=published.get(column.name))
+            for value, column in zip(values or [None] * len(COLUMNS), COLUMNS, strict=True)
         )
 
     def _panels(self, results: Results) -> list[Panel]:
@@ -127,3 +123,7 @@ class DomainGrowth(Growing):
         found = {number: results.summary(method=method, K=number) for number in self._domains}
         points: dict[float, Summary] = {number: value for number, value in found.items() if value}
         return Curve(method, points, {} if self.small else {float(k): v.mean for k, v in FULL.get(method, {}).items()})
+
+
+def _percent(share: Summary) -> Summary:
+    return Summary(100 * share.mean, None if share.spread is None else 100 * share.spread, share.n)

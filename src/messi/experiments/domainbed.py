@@ -22,6 +22,7 @@ from messi.experiments._domainbed.tables import Tables
 from messi.experiments._results import Results
 from messi.sweeps.plan import Planned
 
+SMALL_STEPS = 150
 SMALL_ROWS = ("ERM", "CORAL", "ERM-MoE", "MESSI-Ti-OT")
 
 
@@ -37,10 +38,6 @@ class Domainbed(Experiment):
     cost: ClassVar[str] = (
         "54 runs of 5,000 to 15,000 steps for every row on all data; 12 of 5,000 steps on PACS, which take 4 minutes "
         "with DeiT-Ti/16 on an H200 and --jobs 3"
-    )
-    reduced: ClassVar[str] = (
-        "5,000 embedded digits, rotated by six angles, instead of the paper's data, 4 methods, a small network without "
-        "pretrained weights, 150 steps with 16 images per domain, one seed"
     )
 
     data: tuple[DataName, ...] = tuple(BENCHMARKS)
@@ -68,6 +65,17 @@ class Domainbed(Experiment):
                 raise unknown_name("row", name, ROWS)
         if self.baseline and self.baseline not in self._rows:
             raise MessiError(f"baseline must be one of the rows {', '.join(self._rows)}, but is '{self.baseline}'.")
+
+    @property
+    def reduced(self) -> str:
+        """What the small scale does, with the options that it follows."""
+        count, steps = len(set(self.rows or SMALL_ROWS)), self.steps or SMALL_STEPS
+        methods = f"{count} method{'s' if count > 1 else ''}"
+        network = title(self.backbone) if self.backbone else "a small network without pretrained weights"
+        return (
+            "5,000 embedded digits, rotated by six angles, instead of the paper's data, "
+            f"{methods}, {network}, {steps:,} steps with 16 images per domain, one seed"
+        )
 
     def runs(self) -> list[Planned]:
         """Return a run for every data set, seed, target and row."""
@@ -112,7 +120,8 @@ class Domainbed(Experiment):
     def _config(self, row: str, benchmark: Benchmark, target: str, seed: int) -> RunConfig:
         training = ROWS[row].training
         if self.small:
-            training = dataclasses.replace(training, steps=self.steps or 150, batch_per_domain=16, evaluate_every=50)
+            steps = self.steps or SMALL_STEPS
+            training = dataclasses.replace(training, steps=steps, batch_per_domain=16, evaluate_every=50)
         elif self.steps:
             training = dataclasses.replace(training, steps=self.steps)
         return RunConfig(
@@ -126,8 +135,10 @@ class Domainbed(Experiment):
         )
 
     def _remarks(self) -> str:
-        quoted = f"reduced: {self.reduced}" if self.small else "the paper quotes most ResNet-50 rows, under DomainBed's"
-        remarks = [f"{self.protocol} for all rows", quoted]
+        protocol = f"{self.protocol} for all rows"
+        if self.small:
+            return f"{protocol}; reduced: {self.reduced}"
+        remarks = [protocol, "the paper quotes most ResNet-50 rows, under DomainBed's"]
         if self.backbone:
             remarks.append(f"all rows on {title(self.backbone)}, whatever the paper's backbone is")
         if self.steps:

@@ -60,7 +60,7 @@ class LambdaSweep(Ablation):
         return self.planned(methods, self._benchmark)
 
     def sections(self, results: Results) -> list[Section]:
-        """Return the table and, once there is a finished run, the figure."""
+        """Return the table, the differences to no invariance and, once there is a finished run, the figure."""
         heading = (
             "By weight of L_ssi: mean energy distance between two domains of a class in what the classifier reads (the "
             "paper does not say which discrepancy), accuracy of a linear probe for the domain within a class, both on "
@@ -76,8 +76,9 @@ class LambdaSweep(Ablation):
         )
         panels = [panel for panel in self._panels(results) if panel.drawable]
         caption = "Discrepancy, domain probe and target accuracy over the weight of L_ssi"
-        caption += "; bands are one deviation over seeds, dashed lines the paper's." if self._published("0") else "."
-        return [table, *([Figure("lambda_sweep_curves", caption, line_figure(panels))] if panels else [])]
+        caption += "; bands are one deviation over seeds, dotted lines the paper's." if self._published("0") else "."
+        figures = [Figure("lambda_sweep_curves", caption, line_figure(panels))] if panels else []
+        return [table, self.differences(results, _method("0")), *figures]
 
     @property
     def _benchmark(self) -> Benchmark:

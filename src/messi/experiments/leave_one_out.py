@@ -53,7 +53,7 @@ class LeaveOneOut(Ablation):
         return self.planned(VARIANTS, self.benchmark("pacs"))
 
     def sections(self, results: Results) -> list[Section]:
-        """Return the table."""
+        """Return the table, and the differences to MESSI with all of its terms."""
         accuracy = Column(f"{self.benchmark('pacs').title} Acc.", digits=2)
         heading = (
             "MESSI without some of its terms: accuracy on the target in percent, and diagnostics on the held-out part "
@@ -61,16 +61,15 @@ class LeaveOneOut(Ablation):
             "deviation of the experts' loads, mean cosine of two experts' outputs, and Jensen-Shannon divergence in "
             "nats between a domain's routing of a class and the mean over domains"
         )
-        return [
-            Table(
-                name="leave_one_out",
-                title=heading,
-                provenance=self.provenance(results),
-                heads=("Variant",),
-                columns=(accuracy, *(Column(name, "down") for name in DIAGNOSTICS)),
-                groups=(tuple(self._row(results, variant) for variant in VARIANTS),),
-            )
-        ]
+        table = Table(
+            name="leave_one_out",
+            title=heading,
+            provenance=self.provenance(results),
+            heads=("Variant",),
+            columns=(accuracy, *(Column(name, "down") for name in DIAGNOSTICS)),
+            groups=(tuple(self._row(results, variant) for variant in VARIANTS),),
+        )
+        return [table, self.differences(results, "MESSI")]
 
     def _row(self, results: Results, variant: str) -> Row:
         paper = self.paper(LEAVE_ONE_OUT[variant])

@@ -54,18 +54,17 @@ class Mechanism(Ablation):
         return self.planned(VARIANTS, self.benchmark("pacs"))
 
     def sections(self, results: Results) -> list[Section]:
-        """Return the table."""
+        """Return the table, and the differences to the same network without alignment."""
         rows = tuple(self._row(results, variant) for variant in VARIANTS)
-        return [
-            Table(
-                name="mechanism",
-                title="Out-of-domain accuracy of the same network by what is aligned, mean over the targets",
-                provenance=self.provenance(results),
-                heads=HEADS,
-                columns=(Column(self.benchmark("pacs").title),),
-                groups=(rows[:4], rows[4:]),
-            )
-        ]
+        table = Table(
+            name="mechanism",
+            title="Out-of-domain accuracy of the same network by what is aligned, mean over the targets",
+            provenance=self.provenance(results),
+            heads=HEADS,
+            columns=(Column(self.benchmark("pacs").title),),
+            groups=(rows[:4], rows[4:]),
+        )
+        return [table, self.differences(results, "ERM-MoE")]
 
     def _row(self, results: Results, variant: str) -> Row:
         paper = self.paper(MECHANISM[variant]).get("PACS")

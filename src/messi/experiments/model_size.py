@@ -13,12 +13,15 @@ from torch import nn
 
 from messi.algorithms._base import AlgorithmConfig, build
 from messi.core.batch import Task
+from messi.core.info import version
 from messi.experiments._backbones import DEIT_TI, RESNET_50, title
-from messi.experiments._base import Experiment, Section, Text
+from messi.experiments._base import Experiment, Section
 from messi.experiments._domainbed.rows import ROWS
 from messi.experiments._results import Results
 from messi.experiments.paper.cost import MODEL_SIZE
 from messi.models.encoder import EncoderConfig
+from messi.reports.paper_tables import Cell, Column, Provenance, Row, Table
+from messi.reports.statistics import Summary
 from messi.sweeps.plan import Planned
 
 # SAGM is a way to train: it has no parameters of its own. MESSI's size does not depend on its discrepancy.
@@ -27,6 +30,7 @@ COUNTED = {
     "MESSI-S": ROWS["MESSI-S-OT"],
     "MESSI-Ti": ROWS["MESSI-Ti-OT"],
 }
+COLUMNS = tuple(Column(name, "none", 2) for name in ("Enc.", "MoE/Head", "Total"))
 _IMAGE = (3, 224, 224)
 
 
@@ -74,30 +78,31 @@ class ModelSize(Experiment):
 
     def sections(self, results: Results) -> list[Section]:  # noqa: ARG002 (there are none)
         """Return the counts beside the paper's."""
-        lines = [_line(name, row.method, row.backbone) for name, row in COUNTED.items()]
-        table = "\n".join(
-            [
-                "| Method | Backbone | Enc. | MoE/Head | Total | Paper: Enc. | MoE/Head | Total | Difference |",
-                "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-                *lines,
-            ]
+        heading = (
+            "Millions of parameters that a trained model predicts with, without its classifier, counted from the "
+            f"networks; nothing is trained. {_remark()}"
         )
-        return [Text("model_size", f"{_CAPTION}\n\n{table}\n\n{_remark()}\n")]
+        return [
+            Table(
+                name="model_size",
+                title=heading,
+                provenance=Provenance(version=version()),
+                heads=("Method", "Backbone"),
+                columns=COLUMNS,
+                groups=(tuple(_row(name, row.method, row.backbone) for name, row in COUNTED.items()),),
+                over_seeds=False,
+            )
+        ]
 
 
-_CAPTION = (
-    "Millions of parameters that a trained model predicts with, without its classifier, counted from the networks. "
-    "The difference is that of the totals, ours minus the paper's."
-)
-
-
-def _line(name: str, method: AlgorithmConfig, backbone: str) -> str:
+def _row(name: str, method: AlgorithmConfig, backbone: str) -> Row:
     size = count(method, backbone)
-    ours = [f"{number / 1e6:.2f}" for number in (size.encoder, size.head, size.total)]
-    published = MODEL_SIZE.get((name, title(backbone)))
-    paper = [f"{number.mean:.2f}" for number in published.values()] if published else [""] * 3
-    difference = f"{size.total / 1e6 - published['Total'].mean:+.2f}" if published else ""
-    return f"| {' | '.join([name, title(backbone), *ours, *paper, difference])} |"
+    paper = MODEL_SIZE.get((name, title(backbone)), {})
+    cells = (
+        Cell(Summary(number / 1e6, None, 1), paper.get(column.name))
+        for number, column in zip((size.encoder, size.head, size.total), COLUMNS, strict=True)
+    )
+    return Row((name, title(backbone)), tuple(cells), name.startswith("MESSI"))
 
 
 def _remark() -> str:

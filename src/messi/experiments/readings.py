@@ -12,7 +12,7 @@ from messi.algorithms.messi import Messi
 from messi.engine.config import RunConfig
 from messi.experiments._base import Section
 from messi.experiments._growth import Growing
-from messi.experiments._readings import READINGS, SMALL_READINGS, TITLE, at
+from messi.experiments._readings import BASELINE, READINGS, SMALL_READINGS, TITLE, at
 from messi.experiments._results import Results, source_accuracy, target_accuracy
 from messi.reports.paper_tables import Column, Row
 from messi.sweeps.plan import Planned
@@ -44,7 +44,7 @@ class Readings(Growing):
         ]
 
     def sections(self, results: Results) -> list[Section]:
-        """Return one table: what validation data say, by which a reading may be chosen, and the target beside it."""
+        """Return what validation data say, by which a reading may be chosen, the target beside it, and differences."""
         measures = {"validation": source_accuracy, "target": target_accuracy}
         places = [(number, name) for number in self._domains for name in measures]
         rows = tuple(
@@ -52,7 +52,8 @@ class Readings(Growing):
             for reading in self._readings
         )
         columns = tuple(Column(f"{name}, K = {number}", digits=2) for number, name in places)
-        return [self.table(results, name="readings", title=TITLE, head="Reading", columns=columns, rows=rows)]
+        table = self.table(results, name="readings", title=TITLE, head="Reading", columns=columns, rows=rows)
+        return [table, self.differences(results, BASELINE, on="validation data")]
 
     @property
     def _readings(self) -> tuple[str, ...]:

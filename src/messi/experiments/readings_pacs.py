@@ -11,7 +11,7 @@ from messi.algorithms.messi import Messi
 from messi.experiments._ablation import Ablation
 from messi.experiments._backbones import DEIT_TI
 from messi.experiments._base import Section
-from messi.experiments._readings import READINGS, SMALL_READINGS, TITLE, at
+from messi.experiments._readings import BASELINE, READINGS, SMALL_READINGS, TITLE, at
 from messi.experiments._results import Results, source_accuracy
 from messi.reports.paper_tables import Column, Row, Table
 from messi.sweeps.plan import Planned
@@ -38,19 +38,18 @@ class ReadingsPacs(Ablation):
         return [_at_its_rate(run) for run in self.planned(readings, self.benchmark("pacs"))]
 
     def sections(self, results: Results) -> list[Section]:
-        """Return one table: what validation data say, by which a reading may be chosen, and the targets beside it."""
+        """Return what validation data say, by which a reading may be chosen, the targets beside it, and differences."""
         targets = self.benchmark("pacs").targets
         columns = ("validation", *targets.values(), "Avg.")
-        return [
-            Table(
-                name="readings_pacs",
-                title=f"{TITLE}. Validation is the mean over the held-out parts of the sources and over the targets",
-                provenance=self.provenance(results),
-                heads=("Reading",),
-                columns=tuple(Column(name, digits=2) for name in columns),
-                groups=(tuple(self._row(results, reading, list(targets)) for reading in self._readings),),
-            )
-        ]
+        table = Table(
+            name="readings_pacs",
+            title=f"{TITLE}. Validation is the mean over the held-out parts of the sources and over the targets",
+            provenance=self.provenance(results),
+            heads=("Reading",),
+            columns=tuple(Column(name, digits=2) for name in columns),
+            groups=(tuple(self._row(results, reading, list(targets)) for reading in self._readings),),
+        )
+        return [table, self.differences(results, BASELINE, on="validation data")]
 
     @property
     def _readings(self) -> tuple[str, ...]:

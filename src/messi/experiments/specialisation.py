@@ -6,30 +6,30 @@ Cost: 48 runs of 10,000 steps, and a pass of every model over its target.
 With --scale small --jobs 2 it took 45 s on 2 CPU cores.
 """
 
-from collections.abc import Mapping
+import itertools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from messi.algorithms._base import AlgorithmConfig
+from messi.algorithms._base import Algorithm, AlgorithmConfig
 from messi.algorithms.gmoe import Gmoe
 from messi.algorithms.messi import Messi
 from messi.algorithms.omoe import Omoe
-from messi.diagnostics.routing import DEAD_BELOW, dead_rate
+from messi.data.loader import Loader
+from messi.diagnostics.routing import DEAD_BELOW, RoutingTally, dead_rate
 from messi.diagnostics.specialisation import SpecialisationTally
 from messi.diagnostics.trace import trace
 from messi.experiments._ablation import Ablation
 from messi.experiments._base import Figure, Section
+from messi.experiments._measured import Measured, Measurement, measured
 from messi.experiments._methods import MESSI_OT
-from messi.experiments._reopened import reopened
 from messi.experiments._results import Results, Value
 from messi.experiments.paper.ablations import EXPERT_SPECIALIZATION
 from messi.reports.paper_tables import Column, Row, Table
 from messi.reports.plots import heat_map
-from messi.sweeps.plan import Outcome, Planned
+from messi.sweeps.plan import Planned
 
 METHODS: dict[str, AlgorithmConfig] = {
     "OMoE": Omoe.Config(),
@@ -51,27 +51,36 @@ class Experts:
 
     cosine: Tensor
     """[M, M]"""
-    numbers: tuple[float, ...]
-    """One for every column of the table."""
+    numbers: Tensor
+    """[3] one for every column of the table."""
 
 
-Measured = Mapping[Path, Experts]
-"""By the folder of the run."""
-
-
-def measure(outcome: Outcome) -> Experts:
-    """Look at every example of the target of a finished run."""
-    algorithm, loader = reopened(outcome)
-    traces = [one.experts for one in trace(algorithm, loader, "target")]
-    tally = SpecialisationTally(len(traces[0].outputs))
-    for one in traces:
-        tally.update(one.outputs)
-    found = tally.result()
-    load = torch.cat([one.routing for one in traces]).double().mean(0)
-    return Experts(
-        cosine=found.cosine,
-        numbers=(found.mean_off_diagonal, found.effective_rank, dead_rate(load)),
+def look(algorithm: Algorithm, loader: Loader) -> Experts:
+    """Add up what the experts do with every example of the target, batch by batch."""
+    vault = loader.vault
+    traces = trace(algorithm, loader, "target")
+    first = next(traces)
+    similarity = SpecialisationTally(len(first.experts.outputs))
+    routing = RoutingTally(
+        num_domains=len(vault.domains("target")),
+        num_classes=len(vault.classes),
+        num_experts=first.experts.routing.shape[1],
     )
+    for one in itertools.chain([first], traces):
+        similarity.update(one.experts.outputs)
+        routing.update(one.experts.routing, one.labels, one.domains)
+    found = similarity.result()
+    numbers = (found.mean_off_diagonal, found.effective_rank, dead_rate(routing.result().load))
+    return Experts(found.cosine, torch.tensor(numbers, dtype=torch.float64))
+
+
+EXPERTS = Measurement(
+    name="specialisation",
+    what="what its experts do with the target",
+    settings={"dead_below": DEAD_BELOW},
+    measure=look,
+    kind=Experts,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +100,7 @@ class Specialisation(Ablation):
 
     def sections(self, results: Results) -> list[Section]:
         """Return the table, and the cosines of every method as a picture."""
-        found = {outcome.path: measure(outcome) for outcome in results.outcomes if outcome.state == "done"}
+        found = measured(results, EXPERTS)
         heading = (
             "Mean cosine between the outputs of two experts, effective rank of the outputs of all experts, and share "
             f"of experts with a mean routing below {DEAD_BELOW:g}, on all of the target; the experts of MESSI's head, "
@@ -103,27 +112,31 @@ class Specialisation(Ablation):
             provenance=self.provenance(results),
             heads=("Method",),
             columns=COLUMNS,
-            groups=(tuple(self._row(results, found, method) for method in self._methods),),
+            groups=(tuple(self._row(found, method) for method in self._methods),),
         )
-        pictures = (self._picture(results, found, method) for method in self._methods)
+        pictures = (self._picture(found, method) for method in self._methods)
         return [table, *(picture for picture in pictures if picture)]
 
-    def _row(self, results: Results, found: Measured, method: str) -> Row:
+    def _row(self, found: Measured[Experts], method: str) -> Row:
         paper = self.paper(EXPERT_SPECIALIZATION[method])
         cells = [
-            results.cell(paper.get(column.name), _number(found, number), method=method)
-            for number, column in enumerate(COLUMNS)
+            found.cell(paper.get(column.name), _number(found, place), method=method)
+            for place, column in enumerate(COLUMNS)
         ]
         return Row((method,), tuple(cells), method == "MESSI")
 
-    def _picture(self, results: Results, found: Measured, method: str) -> Figure | None:
-        cosines = [found[outcome.path].cosine for outcome in results.where(method=method) if outcome.path in found]
-        if not cosines:
+    def _picture(self, found: Measured[Experts], method: str) -> Figure | None:
+        runs = [outcome for outcome in found.where(method=method) if outcome.path in found.found]
+        if not runs:
             return None
-        mean = torch.stack(cosines).mean(0)
+        mean = torch.stack([found.found[run.path].cosine for run in runs]).mean(0)
         names = [str(number) for number in range(1, len(mean) + 1)]
         svg = heat_map(f"{method}: cosine between experts", names, names, mean.tolist())
-        caption = f"Mean cosine between the outputs of {method}'s experts over the targets, {len(cosines)} runs."
+        how = self.provenance(Results(runs))
+        caption = (
+            f"Mean cosine between the outputs of {method}'s experts over the targets, {len(runs)} runs. "
+            f"Data: {how.data}. Protocol: {how.protocol}. Version: {how.version}."
+        )
         slug = method.replace("w/o L_", "without ").replace(" ", "_").lower()
         return Figure(f"specialisation_{slug}", caption, svg)
 
@@ -132,5 +145,5 @@ class Specialisation(Ablation):
         return {name: method for name, method in METHODS.items() if not (self.small and name in IN_BLOCKS)}
 
 
-def _number(found: Measured, place: int) -> Value:
-    return lambda outcome: found[outcome.path].numbers[place]
+def _number(found: Measured[Experts], place: int) -> Value:
+    return lambda outcome: float(found.found[outcome.path].numbers[place])

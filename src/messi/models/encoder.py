@@ -80,7 +80,9 @@ class EncoderConfig(Config):
     def check_weights(self) -> None:
         """Raise when there is no such file, which only a new model needs."""
         if self.weights and not Path(self.weights).is_file():
-            raise MessiError(f"There is no weights file {self.weights}; put it there, or name another with --weights.")
+            raise MessiError(
+                f"There is no weights file {self.weights}; put it there.", "Or name another with --weights."
+            )
 
     def _image_size(self) -> tuple[int, int]:
         self.check()
@@ -107,8 +109,8 @@ class EncoderConfig(Config):
             if not download:
                 raise
             raise MessiError(
-                f"The pretrained weights of '{self.backbone}' could not be had ({type(error).__name__}: {error}). "
-                "Give a file with --weights, or start from random weights with --no-pretrained."
+                f"The pretrained weights of '{self.backbone}' could not be had ({type(error).__name__}: {error}).",
+                "Give a file with --weights, or start from random weights with --no-pretrained.",
             ) from error
 
 
@@ -152,7 +154,8 @@ def _load_weights(model: nn.Module, path: Path) -> None:
         problem = "is missing" if missing else f"has the shape {list(state[first].shape)}"
         raise MessiError(
             f"{path} does not fit the backbone: '{first}' {problem} ({len(missing)} missing, {len(wrong)} of "
-            "another shape). Give the weights of the backbone named by --backbone."
+            "another shape).",
+            "Give the weights of the backbone named by --backbone.",
         )
     model.load_state_dict({key: state[key] for key in wanted})
 

@@ -1,9 +1,14 @@
 """The pictures of ``diagnostics.json``: what each expert is for, and the most confident mistakes."""
 
 from dataclasses import dataclass
+from typing import Any
 
+from messi.core.records import Role
 from messi.reports.runs import FinishedRun
 from messi.reports.tables import percent
+
+LEAST_WEIGHT = 0.05
+"""Of an expert for an example that is shown as one of those that it is for."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +25,19 @@ class ExpertPictures:
     """The examples to which the router gives one expert the most weight."""
 
     number: int
-    load: float | None
-    """Its share of all examples."""
+    load: float
+    """Its share of the weights of all examples."""
+    dead: bool
+    """Whether it is hardly used, so that there are no pictures."""
+    pictures: tuple[Thumbnail, ...]
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """The most confident mistakes on one domain."""
+
+    domain: str
+    role: Role
     pictures: tuple[Thumbnail, ...]
 
 
@@ -30,24 +46,27 @@ def expert_album(run: FinishedRun) -> list[ExpertPictures]:
     found = run.diagnostics.get("pictures", {}).get("experts", [])
     if not found:  # features have no pictures
         return []
-    loads = run.diagnostics.get("routing", {}).get("load", [None] * len(found))
+    routing = run.diagnostics["routing"]
+    album = []
+    for number, (load, pictures) in enumerate(zip(routing["load"], found, strict=True), start=1):
+        dead = load < routing["dead_threshold"]
+        shown = [p for p in pictures if p["weight"] >= LEAST_WEIGHT and not dead]
+        thumbnails = (Thumbnail(p["src"], p["class"], (p["domain"], f"weight {p['weight']:.2f}")) for p in shown)
+        album.append(ExpertPictures(number, load, dead, tuple(thumbnails)))
+    return album
+
+
+def mistake_album(run: FinishedRun) -> list[Mistakes]:
+    """Return the most confident mistakes on every domain, the targets first."""
+    found = run.diagnostics.get("pictures", {})
+    parts: tuple[tuple[Role, str], ...] = (("target", "mistakes"), ("source_val", "source_mistakes"))
     return [
-        ExpertPictures(
-            number,
-            load,
-            tuple(Thumbnail(p["src"], p["class"], (p["domain"], f"weight {p['weight']:.2f}")) for p in pictures),
-        )
-        for number, (load, pictures) in enumerate(zip(loads, found, strict=True), start=1)
+        Mistakes(domain, role, tuple(map(_mistake, pictures)))
+        for role, part in parts
+        for domain, pictures in found.get(part, {}).items()
     ]
 
 
-def mistake_album(run: FinishedRun) -> dict[str, list[Thumbnail]]:
-    """Return the most confident mistakes on every target domain."""
-    found = run.diagnostics.get("pictures", {}).get("mistakes", {})
-    return {
-        domain: [
-            Thumbnail(p["src"], p["class"], (f"✗ {p['predicted']}", f"{percent(p['confidence'])}\u00a0% sure"))
-            for p in pictures
-        ]
-        for domain, pictures in found.items()
-    }
+def _mistake(picture: dict[str, Any]) -> Thumbnail:
+    sure = f"{percent(picture['confidence'])}\u00a0% sure"
+    return Thumbnail(picture["src"], picture["class"], (f"✗ {picture['predicted']}", sure))

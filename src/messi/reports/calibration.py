@@ -3,9 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from messi.core.records import Role
 from messi.reports.runs import FinishedRun
+from messi.reports.seen import examples_seen, seen_in_words
 from messi.reports.tables import percent
 
 ROLES: tuple[Role, ...] = ("source_val", "target")
@@ -28,17 +30,20 @@ class Reliability:
 
     ece: float
     dots: tuple[Dot, ...]
+    seen: str
+    """How many examples it is of."""
 
 
 def reliability(run: FinishedRun) -> dict[Role, Reliability]:
     """Return the diagrams of a run by role."""
     found = run.diagnostics.get("calibration", {})
-    return {role: Reliability(float(found[role]["ece"]), _dots(found[role]["bins"])) for role in ROLES if role in found}
+    return {role: _reliability(run, role, found[role]["ece"], found[role]["bins"]) for role in ROLES if role in found}
 
 
-def _dots(bins: Sequence[dict[str, float]]) -> tuple[Dot, ...]:
+def _reliability(run: FinishedRun, role: Role, ece: float, bins: Sequence[dict[str, Any]]) -> Reliability:
     total = sum(one["count"] for one in bins)
-    return tuple(_dot(one["confidence"], one["accuracy"], one["count"], total) for one in bins if one["count"])
+    dots = (_dot(one["confidence"], one["accuracy"], one["count"], total) for one in bins if one["count"])
+    return Reliability(float(ece), tuple(dots), seen_in_words([examples_seen(run, role, total)]))
 
 
 def _dot(sure: float, right: float, count: float, total: float) -> Dot:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from messi.reports.numerals import significant
+
 
 @dataclass(frozen=True)
 class Series:
@@ -98,13 +100,15 @@ def draw(
     def y(value: float) -> float:
         return round(100 * (top - value) / (top - bottom), 3)
 
+    steps = sorted({step for one in series for step in one.values})
+    texts = {x(step): _values_at(series, step, show, unit) for step in steps}
     return Chart(
         title=title,
         axis=unit.replace("{}", "").strip(),
         x_ticks=tuple(Tick(x(t), f"{t:g}") for t in ticks(0, last) if t <= last and t == int(t)),
-        y_ticks=tuple(Tick(y(t), f"{t:g}") for t in y_ticks),
+        y_ticks=tuple(Tick(y(t), significant(t, 6)) for t in y_ticks),
         lines=tuple(_line(one, x, y) for one in series),
-        stops=_stops(series, x, show, unit),
+        stops=stops(texts, 0, x(steps[-1])),
     )
 
 
@@ -119,22 +123,22 @@ def ticks(low: float, high: float) -> list[float]:
     return [number * step for number in range(first, last + 1)]
 
 
+def stops(texts: Mapping[float, str], left: float, right: float) -> tuple[Stop, ...]:
+    """Divide an axis from ``left`` to ``right`` among texts by their places: each part of it goes to the nearest."""
+    places = sorted(texts)
+    borders = [left, *((a + b) / 2 for a, b in pairwise(places)), right]
+    return tuple(
+        Stop(place, round(start, 3), round(end - start, 3), texts[place])
+        for place, (start, end) in zip(places, pairwise(borders), strict=True)
+    )
+
+
 def _line(one: Series, x: Callable[[float], float], y: Callable[[float], float]) -> Line:
     points = {step: Point(x(step), y(value)) for step, value in sorted(one.values.items())}
     bars = (Bar(x(s), y(one.values[s] + d), y(one.values[s] - d)) for s, d in sorted(one.deviations.items()))
     return Line(one.place, tuple(points.values()), points.get(one.selected), tuple(bars))
 
 
-def _stops(
-    series: Sequence[Series], x: Callable[[float], float], show: Callable[[float], str], unit: str
-) -> tuple[Stop, ...]:
-    steps = sorted({step for one in series for step in one.values})
-    borders = [0.0, *((a + b) / 2 for a, b in pairwise(steps)), float(steps[-1])]
-    stops = []
-    for step, (left, right) in zip(steps, pairwise(borders), strict=True):
-        values = [
-            f"{one.label}: {show(one.values[step])}{one.notes.get(step, '')}" for one in series if step in one.values
-        ]
-        text = "\n".join([unit.format(step), *values])
-        stops.append(Stop(x(step), x(left), round(x(right) - x(left), 3), text))
-    return tuple(stops)
+def _values_at(series: Sequence[Series], step: int, show: Callable[[float], str], unit: str) -> str:
+    values = (f"{one.label}: {show(one.values[step])}{one.notes.get(step, '')}" for one in series if step in one.values)
+    return "\n".join([unit.format(step), *values])

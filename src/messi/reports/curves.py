@@ -8,6 +8,7 @@ from messi.core.records import EvaluationRecord, TrainRecord
 from messi.evaluation.selection import Reader
 from messi.reports.charts import Chart, Series, draw
 from messi.reports.methods import GROWTH, group_by_method
+from messi.reports.numerals import significant
 from messi.reports.runs import FinishedRun, run_labels
 from messi.reports.statistics import summarise
 
@@ -52,7 +53,7 @@ def loss_charts(runs: Sequence[FinishedRun]) -> list[Chart]:
             for place, (train, label) in enumerate(zip(trains, labels, strict=True))
             if (values := _term(train, name))
         ]
-        charts.append(draw(name or "loss (sum of the terms)", series, "{:.3g}".format, last=_last_step(runs)))
+        charts.append(draw(name or "loss (sum of the terms)", series, significant, last=_last_step(runs)))
     return charts
 
 

@@ -1,11 +1,15 @@
 """What the records and ``diagnostics.json`` say of the experts: heat maps of the routing, the slots, their likeness."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from messi.core.records import Role, RoutingRecord
 from messi.reports.domains import by_domain
+from messi.reports.numerals import significant
 from messi.reports.runs import FinishedRun
+from messi.reports.seen import examples_seen, seen_in_words
+from messi.reports.words import role_in_words
 
 Weights = tuple[float, ...]
 MOST_ROWS = 60
@@ -41,6 +45,8 @@ class HeatMap:
     """What a row is about."""
     experts: int
     groups: tuple[HeatGroup, ...]
+    seen: str = ""
+    """How many examples it is of, where rows do not say so."""
     left_out: int = 0
     """Classes that are not shown, those whose routing is the least decided."""
 
@@ -64,6 +70,8 @@ class SlotMatrix:
     rows: tuple[tuple[str, tuple[Slot | None, ...]], ...]
     classes_left_out: int
     pairs_left_out: int
+    seen: str
+    """How many examples it is of."""
 
 
 @dataclass(frozen=True)
@@ -71,27 +79,20 @@ class Similarity:
     """The mean cosine between the outputs of every two experts."""
 
     cosines: tuple[Weights, ...]
-    mean: float
-    rank: float
+    mean: str
+    """Off the diagonal."""
+    rank: str
 
 
 def routing_maps(run: FinishedRun) -> list[HeatMap]:
     """Return P(expert | domain), P(expert | class) and P(expert | domain, class), as far as the run knows them."""
-    found = run.diagnostics.get("routing")
-    maps = []
-    if found:
-        names, classes = run.diagnostics["domains"], run.diagnostics["classes"]
-        domains = _rows(names, found["by_domain"])
-        maps.append(HeatMap("P(expert | domain)", "domain", len(found["load"]), (HeatGroup(domains),)))
-        rows = _rows(classes, found["by_class"])
-        kept = _most_decided(rows, MOST_ROWS)
-        shown = tuple(row for row in rows if row.name in kept)
-        title = "P(expert | class)"
-        maps.append(HeatMap(title, "class", len(found["load"]), (HeatGroup(shown),), len(rows) - len(shown)))
     groups = [
         HeatGroup(tuple(HeatRow(r.label, r.experts, r.count) for r in records), domain, role)
         for (role, domain), records in by_domain(run.of_kind(RoutingRecord)).items()
     ]
+    maps = [_domain_map(groups)] if groups else []
+    if found := run.diagnostics.get("routing"):
+        maps.append(_class_map(_rows(run.diagnostics["classes"], found["by_class"]), _sources_seen(run)))
     return [*maps, _joint_map(groups)] if groups else maps
 
 
@@ -112,7 +113,7 @@ def slot_matrix(run: FinishedRun) -> SlotMatrix | None:
         name = run.diagnostics["classes"][c]
         rows.append((name, tuple(_slot(weights[p][c], f"{name}: {labels[p]}") for p in pairs)))
     left = len({c for _, c, _ in cells}) - len(classes), len(labels) - len(pairs)
-    return SlotMatrix(tuple(labels[p] for p in pairs), tuple(rows), *left)
+    return SlotMatrix(tuple(labels[p] for p in pairs), tuple(rows), *left, _sources_seen(run))
 
 
 def similarity(run: FinishedRun) -> Similarity | None:
@@ -121,11 +122,36 @@ def similarity(run: FinishedRun) -> Similarity | None:
     if not found:
         return None
     cosines = tuple(tuple(round(float(value), 2) + 0.0 for value in row) for row in found["cosine"])  # no -0.00
-    return Similarity(cosines, float(found["mean_off_diagonal"]), float(found["effective_rank"]))
+    return Similarity(cosines, significant(found["mean_off_diagonal"]), significant(found["effective_rank"]))
 
 
 def _rows(names: Sequence[str], weights: Sequence[Sequence[float] | None]) -> tuple[HeatRow, ...]:
     return tuple(HeatRow(name, tuple(row)) for name, row in zip(names, weights, strict=True) if row)
+
+
+def _sources_seen(run: FinishedRun) -> str:
+    return seen_in_words([examples_seen(run, "source_val", run.diagnostics["examples"])])
+
+
+def _whole(group: HeatGroup) -> HeatRow:
+    """Return the mean over the classes of a domain, each as often as it occurs."""
+    counts = [row.count or 0 for row in group.rows]
+    columns = zip(*(row.weights for row in group.rows), strict=True)
+    weights = tuple(sum(map(operator.mul, counts, column)) / sum(counts) for column in columns)
+    name = group.domain if group.role == "source_val" else f"{group.domain} ({role_in_words(group.role)})"
+    return HeatRow(name, weights, sum(counts))
+
+
+def _domain_map(groups: Sequence[HeatGroup]) -> HeatMap:
+    rows = tuple(map(_whole, groups))
+    return HeatMap("P(expert | domain)", "domain", len(rows[0].weights), (HeatGroup(rows),))
+
+
+def _class_map(rows: Sequence[HeatRow], seen: str) -> HeatMap:
+    kept = _most_decided(rows, MOST_ROWS)
+    shown = tuple(row for row in rows if row.name in kept)
+    experts = len(rows[0].weights)
+    return HeatMap("P(expert | class)", "class", experts, (HeatGroup(shown),), seen, len(rows) - len(shown))
 
 
 def _joint_map(groups: Sequence[HeatGroup]) -> HeatMap:
@@ -134,7 +160,8 @@ def _joint_map(groups: Sequence[HeatGroup]) -> HeatMap:
     kept = _most_decided(rows, max(2, 2 * MOST_ROWS // len(groups)))
     shown = (HeatGroup(tuple(r for r in group.rows if r.name in kept), group.domain, group.role) for group in groups)
     title = "P(expert | domain, class)"
-    return HeatMap(title, "class", len(rows[0].weights), tuple(g for g in shown if g.rows), classes - len(kept))
+    kept_groups = tuple(group for group in shown if group.rows)
+    return HeatMap(title, "class", len(rows[0].weights), kept_groups, left_out=classes - len(kept))
 
 
 def _most_decided(rows: Sequence[HeatRow], number: int) -> set[str]:

@@ -8,6 +8,7 @@ from jinja2 import Environment
 
 from messi.core.errors import MessiError
 from messi.core.files import write_text
+from messi.reports.album import LEAST_WEIGHT
 from messi.reports.calibration import ROLES
 from messi.reports.curves import accuracy_chart, domain_charts, growth_chart, loss_charts
 from messi.reports.domains import domain_rows, pictures
@@ -57,6 +58,7 @@ def values(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         **_of_records(runs),
         "looks": LOOKS,
         "size": SIZE,
+        "least_weight": LEAST_WEIGHT,
         "roles": [role for role in ROLES if any(role in found for found in parts["calibration"].runs.values())],
         "diagnosed": any(run.diagnostics for run in runs),
         "numbers": numbers(runs),

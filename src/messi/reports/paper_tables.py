@@ -63,13 +63,13 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """What must be known to read the numbers of a table."""
+    """What must be known to read the numbers of a table; empty where nothing was trained for them."""
 
-    data: str
-    protocol: str
-    selection: str
-    target_part: str
-    seeds: tuple[int, ...]
+    data: str = ""
+    protocol: str = ""
+    selection: str = ""
+    target_part: str = ""
+    seeds: tuple[int, ...] = ()
     dispersion: Dispersion = "deviation"
     version: str
     """Of this package, with the commit where there is one."""
@@ -87,6 +87,8 @@ class Table:
     """Above the texts of a row."""
     columns: tuple[Column, ...]
     groups: tuple[tuple[Row, ...], ...]
+    over_seeds: bool = True
+    """Whether a cell is a mean over the seeds; if not, a row is of the same runs, and its first cell tells of them."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -104,15 +106,20 @@ class Table:
 
     @property
     def caption(self) -> str:
-        """The title and how the numbers came about."""
+        """The title, how the numbers came about, and what the signs in the cells mean, of those that occur."""
         p = self.provenance
-        seeds = ", ".join(map(str, p.seeds))
-        return (
-            f"{self.title.rstrip('.')}. Data: {p.data}. Protocol: {p.protocol}. Selection: {p.selection}. "
-            f"Target part: {p.target_part}. Mean over seeds {seeds} (n = {len(p.seeds)} unless a cell says otherwise); "
-            f"± is {_DISPERSIONS[p.dispersion]}. In brackets: ours minus the paper's. What is empty was not measured. "
-            f"Version: {p.version}."
-        )
+        cells = [cell for row in self.rows for cell in row.cells]
+        stated = {"Data": p.data, "Protocol": p.protocol, "Selection": p.selection, "Target part": p.target_part}
+        sentences = [
+            self.title.rstrip("."),
+            *(f"{name}: {text}" for name, text in stated.items() if text),
+            self._seeds(),
+            f"± is {_DISPERSIONS[p.dispersion]}" if any(c.ours and c.ours.spread is not None for c in cells) else "",
+            "In brackets: ours minus the paper's" if any(c.difference is not None for c in cells) else "",
+            "What is empty was not measured" if self.over_seeds and any(c.ours is None for c in cells) else "",
+            f"Version: {p.version}",
+        ]
+        return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -120,10 +127,22 @@ class Table:
         return tuple(dict.fromkeys(cell.reason for row in self.rows for cell in row.cells if cell.reason))
 
     def is_best(self, cell: Cell, place: int) -> bool:
-        """Tell whether none of our values in the column is better as shown; a lone value has nothing to beat."""
-        column = self.columns[place]
-        ours = (row.cells[place].ours for row in self.rows)
-        shown = [round(one.mean, column.digits) for one in ours if one and math.isfinite(one.mean)]
-        if cell.ours is None or column.direction == "none" or len(shown) < 2:
+        """Tell whether no value of ours in the column is better as shown, of those over all seeds; equals have none."""
+        direction = self.columns[place].direction
+        shown = {value for row in self.rows if (value := self._shown(row.cells[place], place)) is not None}
+        if direction == "none" or len(shown) < 2:
             return False
-        return round(cell.ours.mean, column.digits) == (max(shown) if column.direction == "up" else min(shown))
+        return self._shown(cell, place) == (max(shown) if direction == "up" else min(shown))
+
+    def _shown(self, cell: Cell, place: int) -> float | None:
+        """Return our value as shown; None where it cannot be compared, as it lacks a seed or is not finite."""
+        if cell.ours is None or cell.ours.n != len(self.provenance.seeds) or not math.isfinite(cell.ours.mean):
+            return None
+        return round(cell.ours.mean, self.columns[place].digits)
+
+    def _seeds(self) -> str:
+        seeds = self.provenance.seeds
+        named = ", ".join(map(str, seeds))
+        if len(seeds) < 2 or not self.over_seeds:
+            return f"Seed{'s' if len(seeds) > 1 else ''} {named}" if seeds else ""
+        return f"Mean over seeds {named} (n = {len(seeds)} unless a cell says otherwise)"

@@ -5,12 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from messi.core.errors import MessiError
-from messi.reports.charts import Tick, ticks
+from messi.reports.charts import Point, Stop, Tick, stops, ticks
+from messi.reports.numerals import significant
 from messi.reports.rendering import environment
 from messi.reports.statistics import Summary
 
 WIDTH, HEIGHT = 340, 200
 """Of the plot in a panel, in pixels; titles and labels stand outside."""
+_REACH = 20
+"""So far outside of the plot one can point at its first and its last values."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +49,13 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Dot:
-    """A value in the plot and what is said of it."""
-
-    x: float
-    y: float
-    text: str
-
-
-@dataclass(frozen=True)
 class DrawnCurve:
     """A curve in pixels from the upper left corner of its plot."""
 
-    colour: int
-    dots: tuple[Dot, ...]
-    paper: tuple[Dot, ...]
+    look: int
+    """The place of its label in the legend; it decides colour and dashes."""
+    dots: tuple[Point, ...]
+    paper: tuple[Point, ...]
     band: tuple[tuple[float, float], ...]
     """The corners of the area within one deviation."""
 
@@ -75,10 +70,11 @@ class DrawnPanel:
     y_ticks: tuple[Tick, ...]
     curves: tuple[DrawnCurve, ...]
     level: Tick | None
+    stops: tuple[Stop, ...]
 
 
 def line_figure(panels: Sequence[Panel]) -> str:
-    """Draw panels side by side over one legend; curves of the same label have the same colour."""
+    """Draw panels side by side over one legend; curves of the same label look the same."""
     labels = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
     with_paper = any(curve.paper for panel in panels for curve in panel.curves)
     return (
@@ -101,7 +97,8 @@ def heat_map(title: str, rows: Sequence[str], columns: Sequence[str], values: Se
         raise MessiError(
             f"The heat map '{title}' needs {len(rows)} rows of {len(columns)} `values`; put None where there is none."
         )
-    return environment().get_template("heat.svg").render(title=title, rows=rows, columns=columns, values=values)
+    template = environment().get_template("heat.svg")
+    return template.render(title=title, rows=rows, columns=columns, values=values, significant=significant)
 
 
 def _draw(panel: Panel, labels: Sequence[str]) -> DrawnPanel:
@@ -121,9 +118,10 @@ def _draw(panel: Panel, labels: Sequence[str]) -> DrawnPanel:
         title=panel.title,
         x_label=panel.x_label,
         x_ticks=x_ticks,
-        y_ticks=tuple(Tick(y(value), f"{value:g}") for value in y_values),
+        y_ticks=tuple(Tick(y(value), significant(value, 6)) for value in y_values),
         curves=tuple(_curve(curve, labels.index(curve.label), x, y) for curve in panel.curves),
         level=Tick(y(panel.level[1]), panel.level[0]) if panel.level else None,
+        stops=stops({x(at): _values_at(panel, at) for at in panel.places}, -_REACH, WIDTH + _REACH),
     )
 
 
@@ -153,22 +151,28 @@ def _heights(curve: Curve) -> list[float]:
     return [*ends, *curve.paper.values()]
 
 
-def _curve(curve: Curve, colour: int, x: Callable[[float], float], y: Callable[[float], float]) -> DrawnCurve:
+def _curve(curve: Curve, look: int, x: Callable[[float], float], y: Callable[[float], float]) -> DrawnCurve:
     points = sorted(curve.points.items())
     upper = [(x(at), y(one.mean + (one.spread or 0))) for at, one in points]
     lower = [(x(at), y(one.mean - (one.spread or 0))) for at, one in points]
     with_band = any(one.spread for _, one in points)
-    paper = (
-        Dot(x(at), y(value), f"{curve.label}, paper, at {at:g}: {value:g}") for at, value in sorted(curve.paper.items())
-    )
     return DrawnCurve(
-        colour=colour % 8,
-        dots=tuple(Dot(x(at), y(one.mean), f"{curve.label} at {at:g}: {_words(one)}") for at, one in points),
-        paper=tuple(paper),
+        look=look,
+        dots=tuple(Point(x(at), y(one.mean)) for at, one in points),
+        paper=tuple(Point(x(at), y(value)) for at, value in sorted(curve.paper.items())),
         band=(*upper, *reversed(lower)) if with_band else (),
     )
 
 
+def _values_at(panel: Panel, at: float) -> str:
+    texts = [f"{panel.x_label} {at:g}"]
+    for curve in panel.curves:
+        words = [_words(curve.points[at])] if at in curve.points else []
+        words += [f"paper {significant(curve.paper[at], 4)}"] if at in curve.paper else []
+        texts += [f"{curve.label}: {', '.join(words)}"] if words else []
+    return "\n".join(texts)
+
+
 def _words(one: Summary) -> str:
     spread = f" ± {one.spread:.2g}" if one.spread is not None else ""
-    return f"{one.mean:.4g}{spread} (n = {one.n})"
+    return f"{significant(one.mean, 4)}{spread} (n = {one.n})"

@@ -13,6 +13,8 @@ from messi.core.registry import short_name
 from messi.core.rundir import RunDir
 
 RecordType = TypeVar("RecordType", TrainRecord, EvaluationRecord, RoutingRecord, ExampleRecord)
+_REPEATED = ("target", "seed")
+"""Settings in which runs of one method differ; they come first in a label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,21 +112,60 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def run_labels(runs: Sequence[FinishedRun], *, besides: Collection[str] = ()) -> list[str]:
-    """Name every run by its label, or by its algorithm and the settings, besides some, in which runs of it differ."""
+    """Name every run by its label, or by its algorithm and the settings, besides some, that tell runs of it apart."""
     flats = [{key: value for key, value in flatten(run.config).items() if key not in besides} for run in runs]
-    labels = []
-    for run, flat in zip(runs, flats, strict=True):
-        peers = [other for peer, other in zip(runs, flats, strict=True) if peer.algorithm == run.algorithm]
-        differing = [key for key in flat if any(peer.get(key) != flat[key] for peer in peers)]
-        differing.sort(key=lambda key: key not in ("target", "seed"))
-        described = ", ".join([run.algorithm, *(f"{_last_part(key)} {flat[key]}" for key in differing[:3])])
-        labels.append(run.label or described)
+    labels = [run.label for run in runs]
+    for algorithm in {run.algorithm for run in runs}:
+        places = [place for place, run in enumerate(runs) if run.algorithm == algorithm]
+        for place, words in zip(places, _told_apart([flats[place] for place in places]), strict=True):
+            labels[place] = labels[place] or ", ".join([algorithm, *words])
     total, seen = Counter(labels), Counter[str]()
     for place, label in enumerate(labels):
         if total[label] > 1:
             seen[label] += 1
             labels[place] = f"{label} #{seen[label]}"
     return labels
+
+
+def _told_apart(flats: Sequence[dict[str, str]]) -> list[list[str]]:
+    """Return for each of several configs its target and seed, where these differ, and the other settings that it needs.
+
+    It needs those of a few telling settings in which it is not like most configs, target and seed aside.
+    """
+    repeated = [key for key in _REPEATED if len({flat.get(key) for flat in flats}) > 1]
+    others = [{key: value for key, value in flat.items() if key not in _REPEATED} for flat in flats]
+    distinct = [other for place, other in enumerate(others) if other not in others[:place]]
+    telling = _telling_settings(distinct)
+    usual = {}
+    for key in telling:
+        value, number = Counter(other.get(key) for other in distinct).most_common(1)[0]
+        if 2 * number > len(distinct):
+            usual[key] = value
+    short = Counter(map(_last_part, telling))
+    names = {key: part if short[part := _last_part(key)] <= 1 else key for key in [*repeated, *telling]}
+    return [
+        [
+            f"{name} {flat[key]}" if key in flat else f"no {name}"
+            for key, name in names.items()
+            if key not in usual or flat.get(key) != usual[key]
+        ]
+        for flat in flats
+    ]
+
+
+def _telling_settings(flats: Sequence[dict[str, str]]) -> list[str]:
+    """Choose settings that tell several different configs apart: each time the one that leaves the fewest alike."""
+    keys = list(dict.fromkeys(key for flat in flats for key in flat))
+    chosen: list[str] = []
+
+    def alike(more: Sequence[str]) -> int:
+        """Return how many ordered pairs, each config with itself included, agree in what is chosen and in more."""
+        groups = Counter(tuple(flat.get(key) for key in [*chosen, *more]) for flat in flats)
+        return sum(number * number for number in groups.values())
+
+    while alike(()) > len(flats):
+        chosen.append(min(keys, key=lambda key: alike([key])))
+    return sorted(chosen, key=keys.index)
 
 
 def _last_part(key: str) -> str:

@@ -34,7 +34,7 @@ _KINDS = {
     "experts": _Kind(expert_album, "are no pictures by expert", "the method has no experts, or the inputs no images"),
     "embedding": _Kind(embedding_of, "is no embedding", "the diagnostics have none"),
     "calibration": _Kind(reliability, "is no calibration", "the diagnostics have none"),
-    "mistakes": _Kind(mistake_album, "are no mistakes", "no domain was held out, or the inputs are no images"),
+    "mistakes": _Kind(mistake_album, "are no mistakes", "the inputs are no images"),
 }
 
 

@@ -48,16 +48,23 @@ class Difference:
 
 @dataclass(frozen=True)
 class Growth:
-    """How accuracy changes with the number of source domains."""
+    """How accuracy changes with the number of source domains, over seeds.
 
-    peak: float
-    last: float
+    The peak is where the mean over seeds is highest, the same place for every seed. The mean of each seed's own highest
+    value would be higher the noisier the seeds are, and its drop larger.
+    """
+
+    peak_at: int
+    """The number of domains at the peak of the mean curve; the smaller one of equals."""
+    peak: Summary
+    """At that number."""
+    last: Summary
     """At the largest number of domains."""
-    drop: float
-    """From the peak to the last."""
-    relative_drop: float
-    """As a share of the peak."""
-    average: float
+    drop: Summary
+    """From the peak to the last, seed by seed."""
+    relative_drop: Summary
+    """As a share of the seed's value at the peak."""
+    average: Summary
     """Over all numbers of domains."""
 
 
@@ -96,7 +103,13 @@ def worst_target(scores: Scores, targets: Sequence[str], *, dispersion: Dispersi
     return Worst(worst, summaries[worst])
 
 
-def paired_difference(scores: Scores, baseline: Scores) -> Difference | None:
+def whole_seeds(scores: Scores, targets: Sequence[str]) -> dict[tuple[str, int], float]:
+    """Return the scores of the seeds that have one for every target."""
+    whole = {seed for _, seed in scores if all((target, seed) in scores for target in targets)}
+    return {key: value for key, value in scores.items() if key[1] in whole}
+
+
+def paired_difference(scores: Scores, baseline: Scores, targets: Sequence[str]) -> Difference | None:
     """Return by how much scores exceed the baseline's, paired by target and seed.
 
     The mean is taken over the pairs of each target and then over targets. The interval is a percentile bootstrap that
@@ -104,7 +117,7 @@ def paired_difference(scores: Scores, baseline: Scores) -> Difference | None:
     With few seeds it is too narrow: three pairs can be drawn in ten ways only. None where a target has no pair.
     """
     pairs = _by_target({key: scores[key] - baseline[key] for key in scores.keys() & baseline.keys()})
-    if not pairs or pairs.keys() != {target for target, _ in scores.keys() | baseline.keys()}:
+    if not pairs or pairs.keys() != set(targets):
         return None
     mean = statistics.fmean(statistics.fmean(values) for values in pairs.values())
     n = sum(map(len, pairs.values()))
@@ -118,14 +131,22 @@ def paired_difference(scores: Scores, baseline: Scores) -> Difference | None:
     return Difference(mean, (float(low), float(high)), n)
 
 
-def growth(accuracies: Mapping[int, float | None]) -> Growth | None:
-    """Summarise mean accuracy by number of source domains; None where one number was not measured."""
-    curve = {domains: value for domains, value in accuracies.items() if value is not None}
-    if not curve or len(curve) < len(accuracies):
+def growth(curves: Sequence[Mapping[int, float]]) -> Growth | None:
+    """Summarise accuracy by number of source domains, one whole curve for every seed; None where there is none."""
+    if not curves:
         return None
-    peak, last = max(curve.values()), curve[max(curve)]
-    relative = (peak - last) / peak if peak else math.nan
-    return Growth(peak, last, peak - last, relative, statistics.fmean(curve.values()))
+    numbers = sorted(curves[0])
+    peak_at = max(numbers, key=lambda number: statistics.fmean(curve[number] for curve in curves))
+    peaks, lasts = [curve[peak_at] for curve in curves], [curve[numbers[-1]] for curve in curves]
+    drops = [peak - last for peak, last in zip(peaks, lasts, strict=True)]
+    return Growth(
+        peak_at=peak_at,
+        peak=summarise(peaks),
+        last=summarise(lasts),
+        drop=summarise(drops),
+        relative_drop=summarise([drop / peak if peak else math.nan for drop, peak in zip(drops, peaks, strict=True)]),
+        average=summarise([statistics.fmean(curve.values()) for curve in curves]),
+    )
 
 
 def _complete_seeds(scores: Scores, targets: Sequence[str]) -> list[int]:

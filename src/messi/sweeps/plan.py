@@ -72,8 +72,12 @@ class Plan:
     def outcome(self, run: Planned) -> Outcome:
         """Return how a run stands."""
         folder = RunDir(self.path(run))
-        if folder.is_finished(run.config.resolved().to_dict(), version()):
-            return Outcome(run, folder.path, "done")
+        try:
+            if folder.is_finished(run.config.resolved().to_dict(), version()):
+                folder.read_result()
+                return Outcome(run, folder.path, "done")
+        except MessiError as error:  # a damaged file fails one run, not the tables of all others
+            return Outcome(run, folder.path, "failed", str(error))
         if self._failure(run).exists():
             return Outcome(run, folder.path, "failed", self._failure(run).read_text(encoding="utf-8").strip())
         return Outcome(run, folder.path, "waiting" if folder.state() == "new" else "started")
@@ -86,7 +90,18 @@ class Plan:
         """Return the names of folders among the runs' that belong to no run of the plan."""
         own = {run.name for run in self.runs}
         folder = self.folder / "runs"
-        return sorted(place.name for place in folder.iterdir() if place.name not in own) if folder.exists() else []
+        places = folder.iterdir() if folder.is_dir() else ()
+        return sorted(place.name for place in places if place.is_dir() and place.name not in own)
+
+    def strangers_in_words(self) -> str:
+        """Say in one line which folders those are and why they are left out; empty where there are none."""
+        if not (strangers := self.strangers()):
+            return ""
+        more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
+        return (
+            f"left out  {strangers[0]}{more} in {self.folder / 'runs'}: not of this plan; "
+            "other options, or a path that is spelled otherwise, make other runs"
+        )
 
     def note_failure(self, run: Planned, reason: str) -> None:
         """Keep the reason of a failure beside the runs: the run's own folder may not even have begun."""

@@ -43,7 +43,10 @@ class Benchmark(PictureData):
         place = Path(self.path) if self.path else data_home() / self.manifest.folder
         found = self._find(place)
         if self.path and not found:
-            raise MessiError(f"The folder {place} does not hold {self.manifest.title}: {self.layout()}.")
+            raise MessiError(
+                f"The folder {place} does not hold {self.manifest.title}: {self.layout()}.",
+                "Name its folder with --path.",
+            )
         return found
 
     def root(self, watcher: Watcher) -> Path:
@@ -83,7 +86,8 @@ class Benchmark(PictureData):
         except (MessiError, OSError) as error:
             raise MessiError(
                 f"{manifest.title} is not in {home} and could not be downloaded: {error} "
-                f"Put it there ({self.layout()}), or name its folder with --path. It comes from {manifest.homepage}."
+                f"Put it there ({self.layout()}); it comes from {manifest.homepage}.",
+                "Or name its folder with --path.",
             ) from error
         self.assemble(work)
         found = self._find(work)

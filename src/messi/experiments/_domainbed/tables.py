@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from messi.experiments._backbones import title
+from messi.experiments._differences import differences
 from messi.experiments._domainbed.data import BENCHMARKS, Benchmark
 from messi.experiments._domainbed.rows import ROWS
-from messi.experiments._results import Results, target_accuracy
+from messi.experiments._results import Results
 from messi.experiments.paper.domainbed import MAIN_EXTENDED
 from messi.reports.paper_tables import Cell, Column, Provenance, Published, Row, Table
-from messi.reports.statistics import Scores, Summary, paired_difference, target_average, worst_target
+from messi.reports.statistics import Summary, target_average, whole_seeds, worst_target
 
 AVERAGE = "Avg."
 _UNPUBLISHED: Mapping[str, Published] = {}
@@ -43,19 +44,8 @@ class Tables:
 
     def differences(self) -> Table:
         """Return by how much every row exceeds the baseline on every data set."""
-        rows = tuple(
-            Row((name, benchmark.title), self._difference(name, benchmark), _is_messi(name))
-            for benchmark in self.benchmarks
-            for name in self.rows
-            if name != self.baseline
-        )
-        heading = (
-            f"Differences to {self.baseline} in points, paired by target and seed (n is the number of pairs), with "
-            "the 95 % interval of a bootstrap within targets, which is too narrow for few seeds"
-        )
-        columns = tuple(Column(name, "none", 2) for name in ("Difference", "2.5 %", "97.5 %"))
-        table = self._table("domainbed_differences", self.benchmarks, heading, columns, ())
-        return dataclasses.replace(table, heads=("Method", "Data"), groups=(rows,))
+        provenance = self._provenance(self.benchmarks)
+        return differences(self.results, name="domainbed_differences", baseline=self.baseline, provenance=provenance)
 
     def _averages(self, row: str) -> list[Cell]:
         paper = self._main_paper(row)
@@ -68,18 +58,19 @@ class Tables:
             for b in self.benchmarks
             for seed in {outcome.labels["seed"] for outcome in self.results.outcomes}
         }
-        scores = {key: summary.mean for key, summary in found.items() if summary}
-        whole = {seed for _, seed in scores if all((b.title, seed) in scores for b in self.benchmarks)}
-        scores = {key: value for key, value in scores.items() if key[1] in whole}
+        titles = [b.title for b in self.benchmarks]
+        scores = whole_seeds({key: summary.mean for key, summary in found.items() if summary}, titles)
         paper = self._main_paper(row) if len(self.benchmarks) == len(BENCHMARKS) else _UNPUBLISHED
-        average = target_average(scores, [b.title for b in self.benchmarks])
-        return dataclasses.replace(self.results.cell(method=row), ours=average, paper=paper.get(AVERAGE))
+        average = target_average(scores, titles)
+        return dataclasses.replace(self.results.state(method=row), ours=average, paper=paper.get(AVERAGE))
 
     def _targets(self, row: str, benchmark: Benchmark) -> list[Cell]:
         published = self._is_papers(row) and row in benchmark.paper
         paper = benchmark.paper[row] if published else _UNPUBLISHED
         average = self.results.cell(paper.get(AVERAGE), method=row, data=benchmark.title)
-        worst = worst_target(self._scores(row, benchmark), list(benchmark.targets))
+        targets = list(benchmark.targets)
+        scores = whole_seeds(self.results.scores("target", method=row, data=benchmark.title), targets)
+        worst = worst_target(scores, targets)
         return [
             *(
                 self.results.cell(paper.get(name), method=row, data=benchmark.title, target=target)
@@ -88,20 +79,6 @@ class Tables:
             average,
             dataclasses.replace(average, ours=worst.summary if worst else None, paper=None),
         ]
-
-    def _difference(self, row: str, benchmark: Benchmark) -> tuple[Cell, ...]:
-        """Return the mean difference and both ends of its interval."""
-        empty = dataclasses.replace(self.results.cell(method=row, data=benchmark.title), ours=None)
-        found = paired_difference(self._scores(row, benchmark), self._scores(self.baseline, benchmark))
-        if found is None:
-            return (empty,) * 3
-        ends = [Summary(end, None, found.n) for end in found.interval or ()]
-        values = [Summary(found.mean, None, found.n), *(ends or (None, None))]
-        return tuple(dataclasses.replace(empty, ours=value) for value in values)
-
-    def _scores(self, row: str, benchmark: Benchmark) -> Scores:
-        outcomes = [o for o in self.results.where(method=row, data=benchmark.title) if o.state == "done"]
-        return {(str(o.labels["target"]), int(o.labels["seed"])): target_accuracy(o) for o in outcomes}
 
     def _is_papers(self, row: str) -> bool:
         """Tell whether a row ran on the backbone that the paper has it on."""

@@ -14,14 +14,15 @@
     const column = head.cellIndex;
     const values = new Map(bodies.flatMap((body) => [...body.rows]).map((row) => [row, text(row, column)]));
     const present = [...values.values()].filter((value) => value !== "–");
-    const numeric = present.every((value) => NUMBER.test(value));
+    const numeric = 2 * present.filter((value) => NUMBER.test(value)).length > present.length;
     const before = head.getAttribute("aria-sort");
     const downward = before ? before === "ascending" : numeric;
     const sign = downward ? -1 : 1;
     const compare = (a, b) => numeric ? number(a) - number(b) : order.compare(a, b);
+    const missing = (value) => value === "–" || (numeric && !NUMBER.test(value));
     const inOrder = (a, b) => {
       const [x, y] = [values.get(a), values.get(b)];
-      return (x === "–") - (y === "–") || (x === "–" ? 0 : sign * compare(x, y));
+      return missing(x) - missing(y) || (missing(x) ? 0 : sign * compare(x, y));
     };
     all("th[aria-sort]", head.parentElement).forEach((other) => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", downward ? "descending" : "ascending");

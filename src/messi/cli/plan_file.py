@@ -1,0 +1,46 @@
+"""``plan.json`` in the folder of a plan: which experiment it is of, with which options."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from messi.core.errors import MessiError
+from messi.core.files import write_text, writing
+from messi.experiments._base import Experiment
+
+PLAN = "plan.json"
+
+
+def read_plan(folder: Path) -> Experiment:
+    """Return the experiment of a plan."""
+    values = _read(folder / PLAN)
+    try:
+        experiment: Experiment = Experiment.from_dict(values)
+    except MessiError as error:
+        raise MessiError(f"{folder / PLAN} is of no plan that this version knows: {error}") from error
+    return experiment
+
+
+def write_plan(experiment: Experiment, folder: Path) -> None:
+    """Say in a folder, made if need be, which experiment its plan is of."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / PLAN, json.dumps(experiment.to_dict(), indent=2) + "\n")
+
+
+def refuse_other_plan(experiment: Experiment, folder: Path) -> None:
+    """Raise when a folder is that of another experiment; the same one with other options shares its runs."""
+    if (folder / PLAN).exists() and (other := _read(folder / PLAN)["name"]) != experiment.name:
+        raise MessiError(f"{folder} holds the plan of '{other}', not of '{experiment.name}'; name another with --out.")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(values, dict) or "name" not in values:
+            raise ValueError("it must hold one JSON object with a name")
+    except ValueError as error:
+        raise MessiError(
+            f"{file} is damaged: {error}. Delete it and repeat the 'messi reproduce' command that made it."
+        ) from error
+    return values

@@ -1,0 +1,53 @@
+"""``messi report`` on folders of which some are no finished runs."""
+
+from pathlib import Path
+
+import pytest
+
+from messi.cli.main import main
+from reports.helpers import Sample
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two finished runs, one that was stopped, a page, and a folder that is none."""
+    monkeypatch.chdir(tmp_path)
+    for place, name in enumerate(("a", "b", "stopped")):
+        Sample(seed=place, images=False).write(tmp_path / "runs" / name)
+    (tmp_path / "runs" / "stopped" / "result.json").unlink()
+    (tmp_path / "runs" / "page.html").write_text("a page")
+    (tmp_path / "pictures").mkdir()
+    return tmp_path / "runs"
+
+
+def test_unfinished_runs_are_left_out_and_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", *(f"runs/{place.name}" for place in sorted(runs.iterdir()))]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "left out  runs/page.html, runs/stopped: no finished runs; the command that began a run continues it",
+        "report  report.html",
+    ]
+    page = Path("report.html").read_bytes()
+    assert main(["report", "runs/a", "runs/b"]) == 0
+    assert "left out" not in capsys.readouterr().out
+    assert Path("report.html").read_bytes() == page
+
+
+@pytest.mark.parametrize(
+    ("folders", "sentence"),
+    [
+        (("runs/stopped",), "runs/stopped is not a finished run: result.json is missing. The same command that began"),
+        (("runs/stopped", "pictures"), "runs/stopped is not a finished run: result.json is missing."),
+        (("pictures",), "pictures is no run folder: run.json is missing."),
+        (("runs/page.html",), "There is no folder runs/page.html; name the folder of a run"),
+        (("runs/a", "runs/c"), "There is no folder runs/c; name the folder of a run"),
+    ],
+)
+@pytest.mark.usefixtures("runs")
+def test_what_is_no_run_is_called_what_it_is(
+    folders: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", *folders]) == 2
+    told = capsys.readouterr().err
+    assert sentence in told
+    assert len(told.splitlines()) == 1
+    assert not Path("report.html").exists()

@@ -1,0 +1,114 @@
+"""What a plan needs: looked for before anything runs, and told with the options of a plan."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from PIL import Image
+
+from messi.core.errors import MessiError
+from messi.data.datasets import _benchmark
+from messi.data.datasets.pacs import Pacs
+from messi.data.watcher import LogWatcher
+from messi.engine.config import RunConfig
+from messi.models.encoder import EncoderConfig
+from messi.sweeps.check import check_needs, check_workers
+from messi.sweeps.plan import Plan, Planned
+
+
+def needs(data: Pacs, encoder: EncoderConfig) -> None:
+    """Check a plan of one run."""
+    plan = Plan(Path("plan"), [Planned({"seed": 0}, RunConfig(data=data, target=("photo",), encoder=encoder))])
+    check_needs(plan, LogWatcher())
+
+
+@pytest.fixture
+def pacs(tmp_path: Path) -> Pacs:
+    for domain in Pacs().manifest.domains:
+        folder = tmp_path / "data" / "PACS" / domain / "dog"
+        folder.mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(folder / "0.png")
+    return Pacs(path=str(tmp_path / "data" / "PACS"))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what the network is asked for, which is never had."""
+    asked: list[str] = []
+
+    def download(url: str, _path: Path, **_options: Any) -> None:
+        asked.append(url)
+        raise MessiError(f"{url} could not be downloaded: no route to host; check the network.")
+
+    def create_model(name: str, **options: Any) -> None:
+        asked.append(name)
+        assert options["pretrained"]
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(_benchmark, "download", download)
+    monkeypatch.setattr(timm, "create_model", create_model)
+    return asked
+
+
+def test_a_plan_without_pretrained_weights_asks_the_network_for_nothing(pacs: Pacs, asked: list[str]) -> None:
+    needs(pacs, EncoderConfig(backbone="resnet50", pretrained=False))
+    assert asked == []
+
+
+def test_weights_that_cannot_be_had_are_asked_for_in_a_folder(pacs: Pacs, asked: list[str]) -> None:
+    with pytest.raises(MessiError) as raised:
+        needs(pacs, EncoderConfig(backbone="test_vit"))
+    message = str(raised.value)
+    assert "no route to host" in message
+    assert message.endswith("With --weights, name a folder that holds test_vit.safetensors or test_vit.pth.")
+    assert "--no-pretrained" not in message
+    assert asked == ["test_vit"]
+
+
+def test_a_file_of_weights_that_is_not_there_is_told_before_data_are_downloaded(asked: list[str]) -> None:
+    with pytest.raises(MessiError) as raised:
+        needs(Pacs(), EncoderConfig(backbone="test_vit", weights="nowhere/test_vit.safetensors"))
+    assert str(raised.value) == (
+        "There is no weights file nowhere/test_vit.safetensors; put it there. "
+        "With --weights, name a folder that holds test_vit.safetensors or test_vit.pth."
+    )
+    assert asked == []
+
+
+def test_data_that_cannot_be_had_are_asked_for_in_the_folder_that_holds_theirs(
+    asked: list[str], tmp_path: Path
+) -> None:
+    advice = "With --path, name the folder that holds the folder PACS."
+    for data, problem in ((Pacs(), "could not be downloaded"), (Pacs(path=str(tmp_path)), "does not hold PACS")):
+        with pytest.raises(MessiError) as raised:
+            needs(data, EncoderConfig(backbone="test_vit"))
+        message = str(raised.value)
+        assert problem in message
+        assert message.endswith(advice)
+        assert message.count("--path") == 1
+    assert "test_vit" not in asked
+
+
+def test_a_problem_without_advice_is_told_as_it_is(pacs: Pacs, tmp_path: Path) -> None:
+    (tmp_path / "data" / "PACS" / "photo" / "dog" / "0.png").unlink()
+    with pytest.raises(MessiError, match=r"photo/dog has no images; put images into it or remove it\.$"):
+        needs(pacs, EncoderConfig(backbone="test_vit", pretrained=False))
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_only_devices_that_are_here_are_taken(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    here = ["cpu", "cuda", "cuda:0", "cuda:1"] if gpus else ["cpu"]
+    check_workers(1, here)
+    for wrong in {"foo", "cuda", "cuda:1", "cuda:2", "cuda:-1", "mps", ""} - set(here):
+        with pytest.raises(MessiError) as raised:
+            check_workers(1, ["cpu", wrong])
+        assert str(raised.value).startswith(f"There is no device named '{wrong}'; there are: {', '.join(here)}.")
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_no_runs_at_a_time_would_never_end(jobs: int) -> None:
+    with pytest.raises(MessiError, match=f"jobs must be at least 1, but is {jobs}"):
+        check_workers(jobs, ["cpu"])

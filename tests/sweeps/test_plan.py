@@ -1,0 +1,51 @@
+"""How the runs of a plan stand, as their files say."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from messi.core.rundir import RunDir
+from messi.engine.config import RunConfig
+from messi.engine.run import run
+from messi.sweeps.plan import Plan, Planned
+
+
+def test_a_damaged_file_fails_its_run_alone_and_the_advice_brings_the_result_back(
+    quick_config: RunConfig, tmp_path: Path
+) -> None:
+    plan = Plan(tmp_path, [Planned({"seed": seed}, replace(quick_config, seed=seed)) for seed in range(2)])
+    for planned in plan.runs:
+        run(planned.config, out=plan.path(planned), device="cpu")
+    first = RunDir(plan.path(plan.runs[0]))
+    for file, deleted in ((first.result, first.result), (first.description, first.path)):
+        whole = file.read_bytes()
+        for damaged in (whole[:-20], b"[]"):
+            file.write_bytes(damaged)
+            outcome, other = plan.outcomes()
+            assert (outcome.state, other.state) == ("failed", "done")
+            assert outcome.reason.startswith(f"{file} is damaged: ")
+            assert outcome.reason.endswith(f" Delete {deleted} and run the command that made it again.")
+        file.write_bytes(whole)
+    whole = first.result.read_bytes()
+    first.result.unlink()
+    assert plan.outcomes()[0].state == "started"
+    assert run(plan.runs[0].config, out=first.path, device="cpu").fresh
+    assert first.result.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("others", "told"), [((), ""), (("a",), "left out  a in "), (("b", "a", "c"), "left out  a and 2 more in ")]
+)
+def test_folders_of_other_runs_are_named_in_one_line(
+    others: tuple[str, ...], told: str, quick_config: RunConfig, tmp_path: Path
+) -> None:
+    plan = Plan(tmp_path, [Planned({"seed": 0}, quick_config)])
+    assert plan.strangers_in_words() == ""
+    for name in (plan.runs[0].name, *others):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    (tmp_path / "runs" / "a_file").touch()
+    words = plan.strangers_in_words()
+    assert words.startswith(told + (str(tmp_path / "runs") if told else ""))
+    assert bool(words) == bool(others)
+    assert "\n" not in words
