@@ -16,7 +16,8 @@ from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
 from messi.data.datasets.folder import Folder
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.run import prepare, run
+from messi.engine.prepare import prepare
+from messi.engine.run import run
 from messi.engine.stepper import AdamStepper, Flatness, total
 from messi.evaluation.model import load
 from messi.evaluation.predict import predict

@@ -17,7 +17,8 @@ from messi.core.seeding import derive_seed, deterministic
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.capture import Updater
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.run import prepare, run
+from messi.engine.prepare import prepare
+from messi.engine.run import run
 from messi.engine.stepper import AdamStepper, total
 from messi.evaluation.model import load
 from messi.models.encoder import EncoderConfig

@@ -14,7 +14,8 @@ from messi.core.seeding import derive_seed
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.discrepancy.domains import membership
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.run import prepare, run
+from messi.engine.prepare import prepare
+from messi.engine.run import run
 from messi.evaluation.model import load
 from messi.models.encoder import EncoderConfig
 

@@ -21,7 +21,7 @@ from messi.data.preprocess import prepare
 from messi.data.sampling import BLOCK, Sampler, Sampling
 from messi.data.splits import Split, make_split
 from messi.data.vault import TargetSealedError, Vault
-from messi.engine.run import placed
+from messi.engine.prepare import placed
 
 CPU = torch.device("cpu")
 SPEC = InputSpec(shape=(3, 6, 6), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))

@@ -14,7 +14,7 @@ from messi.data.splits import make_split
 from messi.data.vault import TargetSealedError, Vault
 from messi.engine.config import RunConfig
 from messi.engine.loop import measure, train
-from messi.engine.run import prepare
+from messi.engine.prepare import prepare
 
 
 @pytest.fixture

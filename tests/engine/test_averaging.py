@@ -29,8 +29,9 @@ from messi.engine.batch_norm import reestimate
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.evaluate import evaluate_run
 from messi.engine.interrupt import Interrupted
+from messi.engine.prepare import prepare
 from messi.engine.protocols import PROTOCOLS, protocol_settings
-from messi.engine.run import prepare, run
+from messi.engine.run import run
 from messi.engine.valley import find_valley
 from messi.evaluation.model import load
 from messi.evaluation.selection import select

@@ -11,7 +11,8 @@ from messi.core.tensorfile import read_tensors
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.loader import Loader
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.run import prepare, run
+from messi.engine.prepare import prepare
+from messi.engine.run import run
 
 STEPS = 30
 

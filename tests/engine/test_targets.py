@@ -24,7 +24,8 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.evaluate import reopen
 from messi.engine.loop import measure, train
 from messi.engine.observers import Stopwatch
-from messi.engine.run import prepare, run
+from messi.engine.prepare import prepare
+from messi.engine.run import run
 from messi.engine.targets import runs_of
 from messi.reports.curves import accuracy_chart
 from messi.reports.runs import read_run

@@ -12,7 +12,7 @@ from messi.cli.output import Format, Row, print_rows
 from messi.core.errors import MessiError
 from messi.data.pictures import SUFFIXES
 from messi.data.threads import single_threads
-from messi.engine.run import pick_device
+from messi.engine.prepare import pick_device
 from messi.evaluation.model import Answers, Model, load
 
 _AT_ONCE = 1024

@@ -15,7 +15,7 @@ from messi.data.loader import Loader
 from messi.data.splits import Split
 from messi.data.vault import Vault
 from messi.engine.config import RunConfig
-from messi.engine.run import pick_device, placed, split_of
+from messi.engine.prepare import pick_device, placed, split_of
 from messi.evaluation.measure import evaluation_records, predict_role
 from messi.evaluation.model import Model, load
 
