@@ -142,8 +142,11 @@ class RunDir:
                 self.path.rmdir()
 
     def _read_json(self, path: Path) -> dict[str, Any]:
-        # Without its result alone, a run is only finished anew, not trained.
-        remedy = f"Delete {path if path == self.result else self.path} and run the command that made it again."
+        # Without its result a run is finished anew, with all that is measured at its end, but not trained.
+        first = self.path if path == self.description else self.result
+        remedy = f"Delete {first} and run the command that made it again."
+        if path == self.diagnostics:
+            remedy += " Or take it away to get a report without it."
         if not path.is_file():
             raise self._missing(path.name, remedy)
         try:

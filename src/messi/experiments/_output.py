@@ -24,7 +24,8 @@ from messi.sweeps.plan import Outcome
 
 CLOSER = 6
 """Most runs that a page shows in detail: it stays a few megabytes."""
-REPEATED = ("data", "target", "K", "seed")
+TASK = ("data", "target", "K", "seed")
+"""The labels in which runs of one method differ."""
 
 
 def default_folder(experiment: Experiment) -> Path:
@@ -54,7 +55,7 @@ def write_results(
 
 def _page(experiment: Experiment, outcomes: Sequence[Outcome], sections: Sequence[Section], command: str) -> PlanPage:
     states = Counter(outcome.state for outcome in outcomes)
-    last = _last_of_each_method(outcomes)
+    each = _one_of_each_method(outcomes)
     return PlanPage(
         title=experiment.title,
         claim=experiment.claim,
@@ -67,18 +68,26 @@ def _page(experiment: Experiment, outcomes: Sequence[Outcome], sections: Sequenc
         parts=[_html(section) for section in sections],
         runs=[_row(outcome) for outcome in outcomes],
         command=command,
-        closer=[read_run(outcome.path, _method(outcome)) for outcome in reversed(last[-CLOSER:])],
-        of_many=len(last),
+        closer=[read_run(outcome.path, _words(outcome, of_task=False)) for outcome in reversed(each[-CLOSER:])],
+        of_many=len(each),
     )
 
 
-def _last_of_each_method(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the last finished run of everything that is repeated over targets, seeds and numbers of domains."""
-    return list({_method(outcome): outcome for outcome in outcomes if outcome.state == "done"}.values())
+def _one_of_each_method(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the runs on the last target, seed and number of domains that all have finished, or each one's last run."""
+    done = [outcome for outcome in outcomes if outcome.state == "done"]
+    by_task: dict[str, dict[str, Outcome]] = {}
+    for outcome in done:
+        by_task.setdefault(_words(outcome, of_task=True), {})[_words(outcome, of_task=False)] = outcome
+    last = {_words(outcome, of_task=False): outcome for outcome in done}
+    shared = [found for found in by_task.values() if len(found) == len(last)]
+    chosen = shared[-1] if shared else last
+    return [chosen[method] for method in last]
 
 
-def _method(outcome: Outcome) -> str:
-    return ", ".join(str(value) for name, value in outcome.labels.items() if name not in REPEATED)
+def _words(outcome: Outcome, *, of_task: bool) -> str:
+    """Name the task of a run, or its method."""
+    return ", ".join(str(value) for name, value in outcome.labels.items() if (name in TASK) == of_task)
 
 
 def _machines(outcomes: Sequence[Outcome]) -> str:

@@ -136,7 +136,7 @@ class Cost(Experiment):
     def _row(self, results: Results, method: str) -> Row:
         backbone = title(self._backbone(method))
         timings, erm = _timings(results, method), _timings(results, "ERM")
-        cell = dataclasses.replace(results.cell(method=method), ours=None)
+        cell = results.state(method=method)
         done = [o for o in results.where(method=method) if o.state == "done"]
         if cell.state == "done" and len(timings) < len(done):
             cell = Cell(state="failed", reason=NOT_TIMED)

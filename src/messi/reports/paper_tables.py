@@ -34,7 +34,7 @@ class Cell:
     state: Literal["done", "incomplete", "failed"] = "done"
     """Of the runs that are not in ``ours``."""
     reason: str = ""
-    """Why a run failed."""
+    """Why a run failed, or could not be measured."""
 
     @property
     def difference(self) -> float | None:

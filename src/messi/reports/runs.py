@@ -1,6 +1,5 @@
 """A finished run folder as values, and the names that tell several runs apart."""
 
-import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -90,7 +89,7 @@ def read_run(path: Path, label: str = "") -> FinishedRun:
             target_part=result["target_part"],
             protocol="; ".join([result["protocol"], *(f"{k} {v}" for k, v in result["deviations"].items())]),
             records=tuple(folder.read_records()),
-            diagnostics=_read_diagnostics(folder.diagnostics),
+            diagnostics=folder.read_diagnostics() if folder.diagnostics.exists() else {},
             label=label,
         )
     except KeyError as error:
@@ -171,15 +170,3 @@ def _telling_settings(flats: Sequence[dict[str, str]]) -> list[str]:
 def _last_part(key: str) -> str:
     """Return the part of a dotted name that says most: of ``data.name`` that is the first."""
     return key.removesuffix(".name").rpartition(".")[2]
-
-
-def _read_diagnostics(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise MessiError(f"{path} is damaged: {error}. Take it away to get a report without it.") from error
-    if not isinstance(values, dict):
-        raise MessiError(f"{path} is damaged: it must hold one JSON object. Take it away to get a report without it.")
-    return values
