@@ -17,6 +17,7 @@ from messi.core.batch import InputSpec
 from messi.core.config import Config
 from messi.core.errors import MessiError
 from messi.models import (
+    resnet,
     resnet_v1,  # noqa: F401 (makes itself known to timm)
     vit,
 )
@@ -121,6 +122,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.network, self.width = network, width
         self._frozen_batch_norm = frozen_batch_norm
+        resnet.fuse(network)
         self.fused = vit.fits(network)
         """Whether kernels of our own take the place of the network's forward on a GPU."""
         self._channels_last = any(isinstance(module, nn.BatchNorm2d) for module in network.modules())

@@ -1,0 +1,151 @@
+"""ResNet-50 with frozen BatchNorm on a GPU: kernels that join BatchNorm, shortcut and ReLU against timm's own forward.
+
+    python benchmarks/bench_resnet_gpu.py [--save]
+
+A captured training step of ERM on 3 x 32 random images of 224 x 224, and the forward pass alone for 512 images; both
+sides channels last, under autocast in bfloat16, deterministic. Weights are random, statistics of BatchNorm those of a
+batch. Before anything is timed, captured steps are shown to leave the bits of eager ones, and features and gradients by
+kernels to be as near to those of the float32 network as timm's under autocast. The sides take turns in short stretches;
+a ratio is the median over the turns. Takes one to two minutes, most of it for compiling kernels and starting cuDNN.
+"""
+
+import statistics
+from dataclasses import dataclass
+
+import timm
+import torch
+from torch import Tensor, nn
+
+from bench_step_gpu import CLASSES, DEVICE, TURNS, Contestant, make_batch, take_turns, where_the_time_goes
+from keep import gpu, parse, show
+from messi.algorithms._base import build
+from messi.algorithms.erm import Erm
+from messi.core.batch import Task
+from messi.core.seeding import deterministic
+from messi.engine.capture import Updater
+from messi.engine.stepper import AdamStepper
+from messi.models.encoder import Encoder, EncoderConfig
+
+RESNET, FORWARD_SIZE, COMPARED = "resnet50", 512, 32
+HELD_TO_ERROR = 1.2  # times that of timm's own
+
+
+def make_encoder(*, fused: bool) -> Encoder:
+    """Return the encoder in training, or one of the same weights whose network is as timm builds it."""
+    torch.manual_seed(0)
+    config = EncoderConfig(backbone=RESNET, pretrained=False, frozen_batch_norm=True)
+    encoder = config.build((3, 224, 224)).to(DEVICE)
+    settle(encoder.network)
+    if not fused:
+        plain = timm.create_model(RESNET, num_classes=0).to(DEVICE)
+        plain.load_state_dict(encoder.network.state_dict())
+        encoder.network = plain
+    return encoder.train()
+
+
+def settle(network: nn.Module) -> None:
+    """Give BatchNorm the statistics of a batch, and let the last one of a block, whose scale starts at zero, count."""
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+            module.momentum = None  # the first batch replaces what there was
+    with torch.no_grad():
+        network.train()(make_batch(COMPARED).inputs)
+
+
+def make(*, fused: bool, capture: bool = True) -> Contestant:
+    """Return ERM in training on one batch."""
+    task = Task(input_shape=(3, 224, 224), num_classes=CLASSES, num_domains=3)
+    torch.manual_seed(0)
+    algorithm = build(Erm.Config(), task=task, encoder=EncoderConfig(backbone=RESNET, pretrained=False)).to(DEVICE)
+    algorithm.encoder = make_encoder(fused=fused)
+    stepper = AdamStepper(algorithm, learning_rate=3e-5, weight_decay=0.0)
+    updater = Updater(algorithm, stepper, DEVICE, capture=capture)
+    return Contestant(updater, make_batch(), list(algorithm.parameters()))
+
+
+@dataclass
+class Forward:
+    """A network in prediction on one batch."""
+
+    encoder: Encoder
+    images: Tensor
+
+    def milliseconds(self, passes: int = 5) -> float:
+        """Return the GPU's time for one pass."""
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
+            start.record()
+            for _ in range(passes):
+                self.encoder(self.images)
+            end.record()
+        torch.cuda.synchronize()
+        return float(start.elapsed_time(end)) / passes
+
+
+def assert_captured_is_eager() -> None:
+    eager, captured = (make(fused=True, capture=capture) for capture in (False, True))
+    for contestant in (eager, captured):
+        contestant.milliseconds(8)
+    assert captured.updater.captured
+    assert all(map(torch.equal, eager.parameters, captured.parameters))
+
+
+def answers(encoder: Encoder, images: Tensor, *, low: bool) -> tuple[Tensor, Tensor]:
+    """Return features, and the gradients of all parameters in one row."""
+    stream = torch.Generator(DEVICE).manual_seed(2)
+    with torch.autocast("cuda", torch.bfloat16, enabled=low):
+        features = encoder(images).float()
+    above = torch.randn(features.shape, generator=stream, device=DEVICE)
+    gradients = torch.autograd.grad(features, list(encoder.parameters()), above)
+    return features.detach().double(), torch.cat([gradient.double().flatten() for gradient in gradients])
+
+
+def compare_answers() -> str:
+    """Return how far both sides are from the float32 network, after the fused one was found near enough."""
+    plain, fused = (make_encoder(fused=fused) for fused in (False, True))
+    images, parts = make_batch(COMPARED).inputs, []
+    exact = answers(plain, images, low=False)
+    sides = zip(answers(plain, images, low=True), answers(fused, images, low=True), exact, strict=True)
+    for name, (their, our, right) in zip(("features", "gradients"), sides, strict=True):
+        theirs, ours = (float((answer - right).norm() / right.norm()) for answer in (their, our))
+        assert 0 < ours <= HELD_TO_ERROR * theirs, (name, ours, theirs)
+        parts.append(f"{name} are {ours:.2%} from those of the float32 network, timm's under autocast {theirs:.2%}")
+    return "; ".join(parts)
+
+
+def rows(name: str, turns: list[list[float]]) -> list[str]:
+    """Return the rows of timm's own side and ours."""
+    theirs, ours = map(statistics.median, zip(*turns, strict=True))
+    ratio = statistics.median(b / a for a, b in turns)
+    assert ratio < 1, f"{name}: the kernels must be faster, but take {ratio:.2f} times as long"
+    return [f"| {name}, timm's own forward | {theirs:.2f} | |", f"| {name}, fused | {ours:.2f} | {ratio:.3f} |"]
+
+
+def main() -> None:
+    save = parse("Time ResNet-50 with frozen BatchNorm on a GPU.").save
+    torch.backends.cudnn.allow_tf32 = False  # what is called float32 must be so
+    with deterministic():
+        assert_captured_is_eager()
+        equal = compare_answers()
+        images = make_batch(FORWARD_SIZE).inputs
+        forwards = [Forward(make_encoder(fused=fused).eval(), images) for fused in (False, True)]
+        for forward in forwards:
+            forward.milliseconds(2)
+        predicted = [[forward.milliseconds() for forward in forwards] for _ in range(TURNS)]
+        contestants = [make(fused=fused) for fused in (False, True)]
+        trained = take_turns(contestants)
+        profile = where_the_time_goes(contestants[1])
+    lines = [
+        f"Equal results: captured and eager steps leave the same bits in every parameter; {equal}.",
+        "",
+        "| ResNet-50, frozen BatchNorm | ms | ratio |", "|---|---:|---:|",
+        *rows("ERM step, batch 96, captured", trained),
+        *rows(f"forward, {FORWARD_SIZE} images", predicted),
+        "", "Where the time of a fused step goes:", "", *profile, "", f"{gpu()}, timm {timm.__version__}",
+    ]  # fmt: skip
+    show("\n".join(lines) + "\n", name="resnet_gpu", title="ResNet-50 with frozen BatchNorm on the GPU", save=save)
+
+
+if __name__ == "__main__":
+    main()
