@@ -32,6 +32,12 @@ def test_who_is_always_sure_and_right_has_no_error_and_is_in_the_last_bin() -> N
     assert [(one.confidence, one.count) for one in found.bins] == [(1.0, 2)]
 
 
+def test_no_answers_are_not_called_calibrated() -> None:
+    found = CalibrationTally().result()
+    assert math.isnan(found.ece)
+    assert found.bins == ()
+
+
 def test_answers_drawn_from_the_probabilities_are_calibrated() -> None:
     stream = torch.Generator().manual_seed(0)
     logits = torch.randn(40_000, 4, generator=stream) * 2

@@ -31,6 +31,12 @@ def test_tables_and_entropy_of_four_examples_by_hand() -> None:
     assert tables.by_domain_and_class[1, 1].isnan().all()
 
 
+def test_without_examples_nothing_is_known() -> None:
+    tables = RoutingTally(num_domains=2, num_classes=2, num_experts=2).result()
+    assert math.isnan(tables.entropy)
+    assert tables.load.isnan().all()
+
+
 def test_batches_of_any_size_give_the_means_of_the_cells() -> None:
     stream = torch.Generator().manual_seed(0)
     routing = torch.rand(50, 3, generator=stream).softmax(-1)

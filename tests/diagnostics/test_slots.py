@@ -41,6 +41,18 @@ def test_correlation_by_hand_over_the_slots_that_both_have() -> None:
     assert math.isnan(correlation(first, torch.ones(5)))
 
 
+@pytest.mark.parametrize("value", [0.25, 0.7, torch.sigmoid(torch.tensor(4.0, dtype=torch.float64)).item() ** 2])
+def test_constant_weights_have_no_correlation_though_their_mean_is_rounded(value: float) -> None:
+    """Of a single expert all weights are the same; 126 times 0.7, and so their mean, cannot be had exactly."""
+    constant = torch.full((126,), value, dtype=torch.float64)
+    nearly = constant + 1e-16 * torch.arange(126)
+    varied = torch.linspace(0.3, 0.9, 126, dtype=torch.float64)
+    for other in (constant, nearly, varied):
+        assert math.isnan(correlation(constant, other))
+        assert math.isnan(correlation(other, nearly))
+    assert correlation(varied, value + 1e-6 * varied) == pytest.approx(1)
+
+
 def test_top_slots_and_their_overlap_by_hand() -> None:
     weights = torch.tensor([[0.1, 0.9, NAN], [0.5, 0.7, 0.2]])
     half = top_slots(weights, share=0.4)

@@ -3,6 +3,7 @@
 ECE = sum over bins of  n_b / N  |accuracy_b - confidence_b|,   15 bins of equal width (Guo et al., 2017)
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,7 @@ class Calibration:
     """The bins that have answers, from the least confident up, and the expected calibration error."""
 
     ece: float
+    """NaN where there are no answers."""
     bins: tuple[Bin, ...]
 
 
@@ -49,6 +51,6 @@ class CalibrationTally:
         filled = [(int(n), confident / n, right / n) for n, confident, right in self._sums.tolist() if n]
         total = sum(n for n, _, _ in filled)
         return Calibration(
-            ece=sum(n / total * abs(accuracy - confidence) for n, confidence, accuracy in filled),
+            ece=sum(n / total * abs(a - c) for n, c, a in filled) if filled else math.nan,
             bins=tuple(Bin(confidence=c, accuracy=a, count=n) for n, c, a in filled),
         )

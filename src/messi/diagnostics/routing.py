@@ -3,6 +3,7 @@
 Legend: N examples, M experts, C classes, K domains.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -58,7 +59,7 @@ class RoutingTally:
         """Return the means so far."""
         totals, counts = self._totals, self._counts
         return RoutingTables(
-            entropy=self._entropy / max(int(counts.sum()), 1),
+            entropy=self._entropy / number if (number := int(counts.sum())) else math.nan,
             load=totals.sum((0, 1)) / counts.sum(),
             by_domain=totals.sum(1) / counts.sum(1)[:, None],
             by_class=totals.sum(0) / counts.sum(0)[:, None],

@@ -14,6 +14,8 @@ from messi.core.errors import MessiError
 
 SHARPNESS = 4.0
 """The paper's alpha."""
+ROUNDING = 1e-12
+"""Weights whose deviations are a smaller share of them are the same; a sum in float64 is off by some 1e-16 of it."""
 
 
 def domain_pairs(num_domains: int) -> list[tuple[int, int]]:
@@ -31,8 +33,15 @@ def responsibilities(cells: Tensor, *, sharpness: float = SHARPNESS) -> Tensor:
 def correlation(first: Tensor, second: Tensor) -> float:
     """Return Pearson's r between the weights of two runs over the slots that both have; NaN where one is constant."""
     both = ~(first.isnan() | second.isnan())
-    a, b = (weights[both] - weights[both].mean() for weights in (first, second))
+    a, b = (_deviations(weights[both].double()) for weights in (first, second))
     return float(a @ b / (a.norm() * b.norm()))
+
+
+def _deviations(weights: Tensor) -> Tensor:
+    """Return weights less their mean; zeros where they differ by rounding alone, which would look like a pattern."""
+    deviations = weights - weights.mean()
+    same = deviations.norm() <= ROUNDING * weights.norm()
+    return deviations.masked_fill(same, 0)
 
 
 def top_slots(weights: Tensor, *, share: float) -> Tensor:
