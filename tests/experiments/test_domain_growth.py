@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from made_runs import cell_of, made_results
 
+from messi.experiments._base import Figure
 from messi.experiments.domain_growth import DOMAINS, DomainGrowth
 from messi.reports.paper_tables import Published, Table
 from messi.reports.statistics import summarise
@@ -67,10 +68,12 @@ def test_a_seed_that_lacks_a_number_of_domains_leaves_the_summary_empty(tmp_path
     def first(labels: Mapping[str, Label]) -> dict[str, Any] | None:
         return made(labels) if labels["K"] != 17 else None
 
-    summary, full, differences, _ = experiment.sections(made_results(tmp_path, experiment, first))
+    summary, full, differences, figure = experiment.sections(made_results(tmp_path, experiment, first))
     assert isinstance(summary, Table)
     assert isinstance(full, Table)
     assert isinstance(differences, Table)
     assert {(cell.ours, cell.state) for row in summary.rows for cell in row.cells} == {(None, "incomplete")}
     assert cell_of(full, "K = 9", "ERM").ours == summarise([76.0])
     assert cell_of(differences, "Difference", "MESSI").ours is None
+    assert isinstance(figure, Figure)
+    assert figure.caption == "Accuracy as source domains are added."  # one seed, and not the paper's experiment

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from messi.core.errors import MessiError
-from messi.reports.plots import HEIGHT, WIDTH, Curve, Panel, heat_map, line_figure
+from messi.reports.plots import HEIGHT, WIDTH, Curve, Panel, heat_map, line_figure, with_signs
 from messi.reports.statistics import Summary
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -73,6 +73,19 @@ def test_a_label_has_one_colour_and_one_kind_of_dashes_in_every_panel() -> None:
     assert groups == ["c0 d0", "c1 d1", "c1 d1", "c0 d0", "c1 d1"]  # the last two are the legend
     assert [name for name in texts(text) if name in {"a", "b"}] == ["a", "b"]
     assert "the paper" not in text
+
+
+def test_a_caption_explains_the_signs_that_occur_and_no_others() -> None:
+    """A method's own line may be dotted, so that of a figure without the paper's values nothing is said to be."""
+    spread, single = {1.0: Summary(1, 0.5, 3)}, {1.0: Summary(1, None, 1)}
+    rings = "rings on thin dotted lines are the paper's"
+    assert with_signs("What", [panel(Curve("a", single), Curve("b", single))]) == "What."
+    assert with_signs("What", [panel(Curve("a", spread))]) == "What; bands are one deviation over seeds."
+    assert with_signs("What", [panel(Curve("a", single, {1.0: 2.0}))]) == f"What; {rings}."
+    both = [panel(Curve("a", single)), panel(Curve("a", spread, {1.0: 2.0}))]
+    assert with_signs("What", both) == f"What; bands are one deviation over seeds, {rings}."
+    *_, legend = [one for one in elements(line_figure(both), "circle") if one.get("class") == "ring"]
+    assert legend.get("cx") == "11"  # within the sample of the legend, beside "the paper"
 
 
 def test_a_level_is_within_the_plot() -> None:

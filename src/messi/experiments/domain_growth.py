@@ -16,7 +16,7 @@ from messi.experiments._methods import ERM_MOE, MESSI_OT
 from messi.experiments._results import Results
 from messi.experiments.paper.domain_growth import FULL, SUMMARY
 from messi.reports.paper_tables import Cell, Column, Published, Row, Table
-from messi.reports.plots import Curve, Panel, line_figure
+from messi.reports.plots import Curve, Panel, line_figure, with_signs
 from messi.reports.statistics import Summary, growth, whole_seeds
 from messi.sweeps.plan import Planned
 
@@ -65,7 +65,7 @@ class DomainGrowth(Growing):
     def sections(self, results: Results) -> list[Section]:
         """Return both tables, the differences to ERM and, once there is a point, the figure of the introduction."""
         panels = [panel for panel in self._panels(results) if panel.drawable]
-        caption = "Accuracy as source domains are added; bands are one deviation over seeds, dotted lines the paper's."
+        caption = with_signs("Accuracy as source domains are added", panels)
         figures = [Figure("domain_growth", caption, line_figure(panels))] if panels else []
         return [self._summary(results), self._full(results), self.differences(results, "ERM"), *figures]
 

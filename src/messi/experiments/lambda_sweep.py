@@ -25,7 +25,7 @@ from messi.experiments._domainbed.data import Benchmark
 from messi.experiments._results import Results, Value, target_accuracy
 from messi.experiments.paper.ablations import LAMBDA_SWEEP
 from messi.reports.paper_tables import Column, Published, Row, Table
-from messi.reports.plots import Curve, Panel, line_figure
+from messi.reports.plots import Curve, Panel, line_figure, with_signs
 from messi.sweeps.plan import Planned
 
 WEIGHTS = ("0", "0.001", "0.01", "0.1", "1", "10")
@@ -75,8 +75,7 @@ class LambdaSweep(Ablation):
             groups=(tuple(self._row(results, weight) for weight in WEIGHTS),),
         )
         panels = [panel for panel in self._panels(results) if panel.drawable]
-        caption = "Discrepancy, domain probe and target accuracy over the weight of L_ssi"
-        caption += "; bands are one deviation over seeds, dotted lines the paper's." if self._published("0") else "."
+        caption = with_signs("Discrepancy, domain probe and target accuracy over the weight of L_ssi", panels)
         figures = [Figure("lambda_sweep_curves", caption, line_figure(panels))] if panels else []
         return [table, self.differences(results, _method("0")), *figures]
 

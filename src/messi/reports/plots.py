@@ -91,6 +91,15 @@ def line_figure(panels: Sequence[Panel]) -> str:
     )
 
 
+def with_signs(caption: str, panels: Sequence[Panel]) -> str:
+    """Return a caption that also says what bands and rings are, of those that occur: lines alone may be of a method."""
+    curves = [curve for panel in panels for curve in panel.curves]
+    bands = any(one.spread for curve in curves for one in curve.points.values())
+    rings = any(curve.paper for curve in curves)
+    meanings = ["bands are one deviation over seeds"] * bands + ["rings on thin dotted lines are the paper's"] * rings
+    return "; ".join([caption, ", ".join(meanings)] if meanings else [caption]) + "."
+
+
 def heat_map(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float | None]]) -> str:
     """Draw shares, or cosines, as a grid of shades from 0 to 1; a cell without value stays blank."""
     if [len(line) for line in values] != [len(columns)] * len(rows):
