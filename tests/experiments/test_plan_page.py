@@ -11,8 +11,11 @@ from made_runs import made_results
 from playwright.sync_api import Browser, Page
 
 from messi.cli.main import main
-from messi.experiments._base import EXPERIMENTS
+from messi.experiments._base import EXPERIMENTS, Figure
+from messi.experiments._output import write_results
+from messi.experiments._results import Results
 from messi.experiments.domain_growth import DomainGrowth
+from messi.experiments.lambda_sweep import LambdaSweep
 from messi.sweeps.plan import Label
 
 RULES: dict[str, Any] = {
@@ -111,6 +114,27 @@ def listen(page: Page) -> tuple[list[str], list[str]]:
     page.on("console", lambda message: problems.append(message.text))
     page.on("request", lambda request: requests.append(request.url))
     return problems, requests
+
+
+def test_a_figure_of_three_panels_is_whole_on_a_desk_and_scrolls_on_a_phone(tmp_path: Path, browser: Browser) -> None:
+    experiment = LambdaSweep(scale="small")
+
+    def made(labels: Mapping[str, Label]) -> dict[str, Any]:
+        measured = {"discrepancy": {"energy": 0.1}, "probe": {"accuracy": 0.5, "chance": 0.2}}
+        return {"result": {"target": {"0": 0.5}, **RULES}, "diagnostics": measured}
+
+    outcomes = made_results(tmp_path, experiment, made).outcomes
+    (figure,) = [section for section in experiment.sections(Results(outcomes)) if isinstance(section, Figure)]
+    assert figure.svg.count('class="head"') == 3
+    for outcome in outcomes:
+        (outcome.path / "records.jsonl").write_text("".join(json.dumps({**EVALUATION, **one}) + "\n" for one in DOMAINS))
+    write_results(experiment, outcomes, tmp_path)
+    for width, whole in ((1280, True), (390, False)):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.goto((tmp_path / "report.html").as_uri())
+        box = page.locator("figure.scroll", has=page.locator("svg"))
+        assert box.evaluate("box => box.scrollWidth <= box.clientWidth") == whole
+        page.close()
 
 
 def test_the_page_may_go_elsewhere(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
