@@ -36,13 +36,17 @@ def folder(tmp_path: Path) -> Path:
             return "Traceback\n<b>out of memory</b>" if labels["method"] == "MESSI" else None
         return {"result": {"target": {"rot0-p0.5": ACCURACY[str(labels["method"])]}, **RULES}}
 
-    for outcome in made_results(folder, experiment, made).where():
-        if outcome.state == "done":
-            (outcome.path / "records.jsonl").write_text(
-                "".join(json.dumps({**EVALUATION, **one}) + "\n" for one in DOMAINS)
-            )
+    write_records(made_results(folder, experiment, made))
     (folder / "plan.json").write_text(json.dumps(experiment.to_dict()))
     return folder
+
+
+def write_records(results: Results) -> None:
+    """Give the runs that are done the records that a closer look needs."""
+    for outcome in results.outcomes:
+        if outcome.state == "done":
+            lines = [json.dumps({**EVALUATION, **one}) + "\n" for one in DOMAINS]
+            (outcome.path / "records.jsonl").write_text("".join(lines))
 
 
 def test_a_plan_is_told_as_far_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +63,16 @@ def test_a_plan_is_told_as_far_as_it_is(folder: Path, capsys: pytest.CaptureFixt
     assert "<b>out of memory" not in page
     assert "&lt;b&gt;out of memory" in page
     assert page.count("a GPU, torch 2.0") == 1
+
+
+def test_a_machine_without_a_gpu_is_called_a_cpu(folder: Path) -> None:
+    for file in folder.glob("runs/*/run.json"):
+        described = json.loads(file.read_text())
+        described["environment"] = {"gpu": "none", "torch": "2.0", "cuda": "13.0", "python": "3.11.7"}
+        file.write_text(json.dumps(described))
+    main(["report", str(folder)])
+    page = (folder / "report.html").read_text()
+    assert "<dt>Trained on</dt><dd>CPU, torch 2.0, python 3.11.7</dd>" in page
 
 
 def test_a_closer_look_is_at_the_last_task_that_all_methods_have_finished(folder: Path, browser: Browser) -> None:
@@ -123,12 +137,11 @@ def test_a_figure_of_three_panels_is_whole_on_a_desk_and_scrolls_on_a_phone(tmp_
         measured = {"discrepancy": {"energy": 0.1}, "probe": {"accuracy": 0.5, "chance": 0.2}}
         return {"result": {"target": {"0": 0.5}, **RULES}, "diagnostics": measured}
 
-    outcomes = made_results(tmp_path, experiment, made).outcomes
-    (figure,) = [section for section in experiment.sections(Results(outcomes)) if isinstance(section, Figure)]
+    results = made_results(tmp_path, experiment, made)
+    (figure,) = [section for section in experiment.sections(results) if isinstance(section, Figure)]
     assert figure.svg.count('class="head"') == 3
-    for outcome in outcomes:
-        (outcome.path / "records.jsonl").write_text("".join(json.dumps({**EVALUATION, **one}) + "\n" for one in DOMAINS))
-    write_results(experiment, outcomes, tmp_path)
+    write_records(results)
+    write_results(experiment, results.outcomes, tmp_path)
     for width, whole in ((1280, True), (390, False)):
         page = browser.new_page(viewport={"width": width, "height": 900})
         page.goto((tmp_path / "report.html").as_uri())

@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     default = EXPERIMENTS.config(name)()
     about = (
         f"{default.title}.\n\nThe paper's claim: {default.claim}\n\nCost: {default.cost}. "
-        f"With --scale small: {default.reduced}."
+        f"With --scale small: {default.reduced or 'the same'}."
     )
 
     def reproduce(
@@ -69,7 +69,8 @@ def _reproduce(experiment: Experiment, out: Path, jobs: int, devices: Sequence[s
         _say(left_out)
     if dry_run:
         print_rows([_row(outcome) for outcome in plan.outcomes()])
-        about = f"reduced: {experiment.reduced}" if experiment.small else f"cost: {experiment.cost}"
+        reduced = experiment.small and experiment.reduced
+        about = f"reduced: {experiment.reduced}" if reduced else f"cost: {experiment.cost}"
         _say(f"{len(plan.runs)} runs; {about}")
         return 0
     check_needs(plan, data_progress())

@@ -52,7 +52,7 @@ class Experiment(Config, ABC):
     @property
     @abstractmethod
     def reduced(self) -> str:
-        """What is less at the small scale, which finishes on 2 CPU cores."""
+        """What is less at the small scale, which finishes on 2 CPU cores; empty where nothing has to be."""
 
     @property
     def small(self) -> bool:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -92,16 +92,21 @@ def _words(outcome: Outcome, *, of_task: bool) -> str:
 
 def _machines(outcomes: Sequence[Outcome]) -> str:
     """Name what the finished runs were computed with."""
-    names = ("gpu", "torch", "cuda", "python")
     found = [RunDir(outcome.path).read_description()["environment"] for outcome in outcomes if outcome.state == "done"]
-    texts = [", ".join(f"{'' if n == 'gpu' else n + ' '}{one[n]}" for n in names if one.get(n)) for one in found]
-    return "; ".join(dict.fromkeys(texts))
+    return "; ".join(dict.fromkeys(map(_machine, found)))
+
+
+def _machine(environment: Mapping[str, str]) -> str:
+    """Name the GPUs, or say that it was a CPU, where CUDA's version says nothing."""
+    gpu = environment.get("gpu", "none")
+    device, names = ("CPU", ("torch", "python")) if gpu == "none" else (gpu, ("torch", "cuda", "python"))
+    return ", ".join([device, *(f"{name} {environment[name]}" for name in names if name in environment)])
 
 
 def _document(experiment: Experiment, sections: Sequence[Section], command: str) -> str:
     """Return all tables in Markdown; figures are linked."""
     parts = [f"# {experiment.title}", f"The paper's claim: {experiment.claim}"]
-    if experiment.small:
+    if experiment.small and experiment.reduced:
         parts.append(f"A reduced version: {experiment.reduced}. Its numbers are not the paper's experiment.")
     parts.append(f"    {command}")
     return "\n\n".join([*parts, *map(_markdown, sections)]) + "\n"
