@@ -107,6 +107,13 @@ def test_nothing_is_best_without_another_to_beat() -> None:
     assert best_of(1.26, 1.34) == []  # equal as shown
 
 
+def test_the_caption_says_what_is_bold_where_something_is() -> None:
+    low, high, part = (Cell(Summary(value, None, n)) for value, n in ((1.0, 3), (2.0, 3), (3.0, 2)))
+    assert "Bold: the best of a column." in table_of(low, high).caption
+    assert "Bold: the best of a column, of the cells over all seeds." in table_of(low, high, part).caption
+    assert "Bold" not in table_of(low, part).caption
+
+
 @pytest.mark.parametrize("n", [2, 4])
 def test_the_best_is_sought_among_cells_over_all_seeds(n: int) -> None:
     low, high, other = (Cell(Summary(value, None, 3)) for value in (1.0, 2.0, 3.0))

@@ -116,6 +116,7 @@ class Table:
             self._seeds(),
             f"± is {_DISPERSIONS[p.dispersion]}" if any(c.ours and c.ours.spread is not None for c in cells) else "",
             "In brackets: ours minus the paper's" if any(c.difference is not None for c in cells) else "",
+            self._bold(),
             "What is empty was not measured" if self.over_seeds and any(c.ours is None for c in cells) else "",
             f"Version: {p.version}",
         ]
@@ -139,6 +140,12 @@ class Table:
         if cell.ours is None or cell.ours.n != len(self.provenance.seeds) or not math.isfinite(cell.ours.mean):
             return None
         return round(cell.ours.mean, self.columns[place].digits)
+
+    def _bold(self) -> str:
+        if not any(self.is_best(cell, place) for row in self.rows for place, cell in enumerate(row.cells)):
+            return ""
+        several = {cell.ours.n for row in self.rows for cell in row.cells if cell.ours} != {len(self.provenance.seeds)}
+        return "Bold: the best of a column" + (", of the cells over all seeds" if several else "")
 
     def _seeds(self) -> str:
         seeds = self.provenance.seeds
