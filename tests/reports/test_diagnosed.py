@@ -71,6 +71,15 @@ def test_a_slot_names_the_strongest_expert(tmp_path: Path) -> None:
     assert (matrix.classes_left_out, matrix.pairs_left_out) == (0, 0)
 
 
+def test_domains_without_a_class_in_common_have_no_slots_to_leave_out(tmp_path: Path) -> None:
+    found = document(domains=DOMAINS)
+    found["slots"]["responsibilities"] = [[None, None], [None, None], [[0.3, 0.3, 0.5], None]]
+    matrix = slot_matrix(run_of(tmp_path, found))
+    assert matrix is not None
+    assert matrix.pairs == ("art and clipart",)
+    assert (matrix.classes_left_out, matrix.pairs_left_out) == (0, 0)
+
+
 def test_points_keep_their_shape_and_are_grouped_by_what_they_are(tmp_path: Path) -> None:
     found = document()
     found["embedding"] = {

@@ -78,6 +78,13 @@ def test_a_method_without_router_and_inputs_without_images_are_said(tmp_path: Pa
     assert 'class="slots' not in page
 
 
+def test_an_expert_alone_is_not_called_none(tmp_path: Path) -> None:
+    diagnostics = document()
+    del diagnostics["similarity"]  # as of a run with one expert
+    page = page_of(tmp_path / "page.html", Sample(diagnostics=diagnostics))
+    assert "There is no likeness of experts to show for messi: the method has none, or one alone." in page
+
+
 def test_only_the_run_without_router_is_named(tmp_path: Path) -> None:
     page = page_of(tmp_path / "page.html", Sample(), Sample(algorithm="erm", experts=()))
     assert "There is no routing to show for erm:" in page

@@ -112,7 +112,7 @@ def slot_matrix(run: FinishedRun) -> SlotMatrix | None:
     for c in classes:
         name = run.diagnostics["classes"][c]
         rows.append((name, tuple(_slot(weights[p][c], f"{name}: {labels[p]}") for p in pairs)))
-    left = len({c for _, c, _ in cells}) - len(classes), len(labels) - len(pairs)
+    left = len({c for _, c, _ in cells}) - len(classes), len({p for p, _, _ in cells}) - len(pairs)
     return SlotMatrix(tuple(labels[p] for p in pairs), tuple(rows), *left, _sources_seen(run))
 
 

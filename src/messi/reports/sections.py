@@ -30,7 +30,7 @@ class _Kind:
 _KINDS = {
     "routing": _Kind(routing_maps, "is no routing", "the method has no router"),
     "slots": _Kind(slot_matrix, "are no slots", "that takes a router and two source domains"),
-    "similarity": _Kind(similarity, "are no experts", "the method has none"),
+    "similarity": _Kind(similarity, "is no likeness of experts", "the method has none, or one alone"),
     "experts": _Kind(expert_album, "are no pictures by expert", "the method has no experts, or the inputs no images"),
     "embedding": _Kind(embedding_of, "is no embedding", "the diagnostics have none"),
     "calibration": _Kind(reliability, "is no calibration", "the diagnostics have none"),
