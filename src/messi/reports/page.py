@@ -10,7 +10,7 @@ from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.reports.album import LEAST_WEIGHT
 from messi.reports.calibration import ROLES
-from messi.reports.curves import accuracy_chart, domain_charts, growth_chart, loss_charts
+from messi.reports.curves import domain_charts, growth_chart, loss_charts, validation_charts
 from messi.reports.domains import domain_rows, pictures
 from messi.reports.embedding import LOOKS, SIZE
 from messi.reports.methods import GROWTH, group_by_method, method_table
@@ -80,7 +80,7 @@ def _of_records(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         "domains": domain_rows(runs),
         "growth": growth,
         "growing": list(group_by_method(runs, besides=GROWTH)) if growth else [],
-        "accuracy": accuracy_chart(runs),
+        "validation_curves": validation_charts(runs, rows),
         "domain_curves": domain_charts(runs),
         "losses": loss_charts(runs),
         "examples": pictures(runs),
