@@ -97,7 +97,7 @@ def test_averaged_weights_have_no_ring_and_an_accuracy_of_their_own(tmp_path: Pa
         step=20, role="source_val", domain="photo", count=10, accuracy=0.95, loss=0.5, averaged=True
     )
     chosen = {"selection": "swad", "validation": "source_val", "averaged_steps": [5, 20]}
-    (curve,) = curves_of(Sample(more=(mean,), result=chosen).write(tmp_path / "run"))
+    (curve,) = curves_of(Sample(targets={}, more=(mean,), result=chosen).write(tmp_path / "run"))
     (line,) = curve.chart.lines
     assert line.selected is None
     assert len(line.points) == 3

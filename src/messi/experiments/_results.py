@@ -20,6 +20,11 @@ def target_accuracy(outcome: Outcome) -> float:
     return 100 * statistics.fmean(accuracies.values())
 
 
+def last_line(reason: str) -> str:
+    """Return what went wrong, without the trace before it, which lies in a file."""
+    return reason.strip().splitlines()[-1]
+
+
 def source_accuracy(outcome: Outcome) -> float:
     """Return the accuracy on the held-out part of the sources in percent, the mean over domains."""
     accuracies: dict[str, float] = outcome.result()["source_val"]
@@ -55,8 +60,7 @@ class Results:
         states = {outcome.state for outcome in self.where(**labels)}
         reasons = [outcome.reason for outcome in self.where(**labels) if outcome.state == "failed"]
         state: CellState = "failed" if reasons else "incomplete" if states - {"done"} else "done"
-        last = reasons[0].strip().splitlines()[-1] if reasons else ""  # the others and their traces lie in files
-        return Cell(state=state, reason=last)
+        return Cell(state=state, reason=last_line(reasons[0]) if reasons else "")
 
     def provenance(self, *, data: str, reduced: str = "") -> Provenance:
         """Say how the numbers came about; the runs of a plan differ in method, target and seed alone."""

@@ -34,6 +34,13 @@ def write_report(runs: Sequence[Path], out: Path) -> None:
     write_text(out, page.encode("utf-8", "replace").decode())
 
 
+def read_whole(path: Path, label: str = "") -> FinishedRun:
+    """Read a finished run and all files that a page shows something of, so that a damaged one is told here."""
+    run = read_run(path, label)
+    values([run])
+    return run
+
+
 def render(runs: Sequence[FinishedRun]) -> str:
     """Return the page as HTML."""
     return render_page(templates(), "page.html", **values(runs))
