@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from messi.core.errors import MessiError
 from messi.core.info import version
+from messi.core.rundir import RunDir
 from messi.reports.paper_tables import Cell, Provenance, Published
 from messi.reports.statistics import Summary, target_average, whole_seeds
 from messi.sweeps.plan import Label, Outcome
@@ -36,6 +38,10 @@ class Results:
     """How the runs of a plan stand, and what the finished ones found."""
 
     outcomes: Sequence[Outcome]
+
+    def readable(self, read: Callable[[RunDir], object]) -> "Results":
+        """Return the same, with every finished run as failed of which ``read`` finds a file missing or damaged."""
+        return Results([_checked(outcome, read) for outcome in self.outcomes])
 
     def where(self, **labels: Label) -> list[Outcome]:
         """Return the runs with some labels."""
@@ -74,3 +80,12 @@ class Results:
             seeds=tuple(sorted({int(outcome.labels["seed"]) for outcome in self.outcomes})),
             version=version(),
         )
+
+
+def _checked(outcome: Outcome, read: Callable[[RunDir], object]) -> Outcome:
+    try:
+        if outcome.state == "done":
+            read(RunDir(outcome.path))
+    except MessiError as error:
+        return replace(outcome, state="failed", reason=str(error))
+    return outcome

@@ -93,6 +93,7 @@ class Cost(Experiment):
 
     def sections(self, results: Results) -> list[Section]:
         """Return the table."""
+        results = results.readable(RunDir.read_timing)
         rows = tuple(self._row(results, method) for method in self._methods)
         provenance = results.provenance(data=self._circumstances(results), reduced=self.reduced if self.small else "")
         heading = (

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from messi.algorithms.messi import Messi
+from messi.core.rundir import RunDir
 from messi.experiments._ablation import Ablation
 from messi.experiments._base import Figure, Section
 from messi.experiments._diagnostics import diagnostic
@@ -62,6 +63,7 @@ class LambdaSweep(Ablation):
 
     def sections(self, results: Results) -> list[Section]:
         """Return the table, the differences to no invariance and, once there is a finished run, the figure."""
+        diagnosed = results.readable(RunDir.read_diagnostics)
         heading = (
             "By weight of L_ssi: mean energy distance between two domains of a class in what the classifier reads (the "
             "paper does not say which discrepancy), accuracy of a linear probe for the domain within a class, both on "
@@ -73,9 +75,9 @@ class LambdaSweep(Ablation):
             provenance=self.provenance(results),
             heads=("lambda",),
             columns=tuple(COLUMNS),
-            groups=(tuple(self._row(results, weight) for weight in WEIGHTS),),
+            groups=(tuple(self._row(diagnosed, weight) for weight in WEIGHTS),),
         )
-        panels = [panel for panel in self._panels(results) if panel.drawable]
+        panels = [panel for panel in self._panels(diagnosed) if panel.drawable]
         caption = "Discrepancy, domain probe and target accuracy over the weight of L_ssi"
         caption += "; bands are one deviation over seeds, dotted lines the paper's." if self._published("0") else "."
         figures = [Figure("lambda_sweep_curves", caption, line_figure(panels))] if panels else []
