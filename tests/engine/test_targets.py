@@ -27,8 +27,9 @@ from messi.engine.observers import Stopwatch
 from messi.engine.prepare import prepare
 from messi.engine.run import run
 from messi.engine.targets import runs_of
-from messi.reports.curves import accuracy_chart
+from messi.reports.curves import validation_charts
 from messi.reports.runs import read_run
+from messi.reports.tables import result_rows
 
 NAMES = ("a1", "a2", "b1", "b2")
 ROLES: tuple[Role, ...] = ("train", "source_val", "unseen_val", "source_test", "target")
@@ -289,8 +290,11 @@ def test_by_macro_f1_the_best_step_on_all_unseen_examples_is_kept_also_after_a_b
     again = RunDir(run(config, out=tmp_path / "broken", device="cpu").path)
     for name in ("records", "model", "result"):
         assert getattr(again, name).read_bytes() == getattr(folder, name).read_bytes()
-    (line,) = accuracy_chart([read_run(folder.path)]).lines
-    assert len(line.points) == 6, "the curve is of the role that the rule reads"
+    finished = [read_run(folder.path)]
+    (curve,) = validation_charts(finished, result_rows(finished))
+    texts = [stop.text.rpartition(": ")[2] for stop in curve.chart.stops]
+    assert texts == [f"{100 * score:.1f} %" for score in scores.values()], "the curve is what the rule reads"
+    assert curve.selected == {0: 100 * scores[step]}
 
 
 def test_test_data_of_a_source_domain_cannot_be_read_during_training(

@@ -91,3 +91,17 @@ def test_runs_that_were_not_timed_failed_or_wait_are_shown(tmp_path: Path) -> No
     assert cell_of(table, column, "GMoE").reason == "no memory"
     waiting = cell_of(table, column, "MESSI-Ti-OT")
     assert (waiting.ours, waiting.state) == (None, "incomplete")
+
+
+def test_a_damaged_timing_fails_its_row(tmp_path: Path) -> None:
+    experiment = Cost(seeds=2)
+    results = made_results(tmp_path, experiment, done)
+    (run,) = results.where(method="MESSI-S-OT", seed=1)
+    (run.path / "timing.json").write_text('{"steps": 50')
+    table = table_of(experiment, results)
+    cell = cell_of(table, "Rel.", "MESSI-S-OT")
+    assert cell.ours is not None
+    assert (cell.state, cell.ours.n) == ("failed", 1)
+    assert cell.ours.mean == pytest.approx(1.1)
+    assert "timing.json is damaged" in cell.reason
+    assert cell_of(table, "Rel.", "SAGM").state == "done"

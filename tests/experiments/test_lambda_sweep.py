@@ -89,3 +89,18 @@ def test_a_plan_with_zero_alone_has_no_figure_yet(tmp_path: Path) -> None:
         made_results(tmp_path, experiment, lambda labels: made(labels) if labels["method"] == "lambda=0" else None)
     )
     assert isinstance(table, Table)
+
+
+def test_damaged_diagnostics_fail_their_row_and_not_the_figure(tmp_path: Path) -> None:
+    experiment = LambdaSweep(seeds=2)
+    results = made_results(tmp_path, experiment, made)
+    (run,) = results.where(method="lambda=0.01", seed=1)
+    (run.path / "diagnostics.json").unlink()
+    table, _, figure = experiment.sections(results)
+    assert isinstance(table, Table)
+    assert isinstance(figure, Figure)
+    cell = cell_of(table, "Target Acc.", "0.01")
+    assert (cell.state, cell.ours and cell.ours.n) == ("failed", 1)
+    assert "diagnostics.json is missing" in cell.reason
+    assert "lambda 0.01\nMESSI: 80 (n = 1), paper 91.69" in figure.svg
+    assert "lambda 10\nMESSI: 81 ± 1.4 (n = 2), paper 16.14" in figure.svg

@@ -72,3 +72,21 @@ def test_what_was_not_measured_is_no_number(tmp_path: Path) -> None:
     accuracy = cell_of(table, "Rotated MNIST Acc.", "MESSI").ours
     assert accuracy is not None
     assert accuracy.mean == pytest.approx(90)
+
+
+def test_damaged_diagnostics_fail_the_row_of_their_run_and_leave_accuracies_to_be_compared(tmp_path: Path) -> None:
+    experiment = LeaveOneOut(seeds=2)
+    results = made_results(tmp_path, experiment, made)
+    (run,) = results.where(method="w/o L_sp", target="photo", seed=1)
+    (run.path / "diagnostics.json").write_text('{"routing": {')
+    table, differences = experiment.sections(results)
+    assert isinstance(table, Table)
+    assert isinstance(differences, Table)
+    for column in table.columns:
+        cell = cell_of(table, column.name, "w/o L_sp")
+        assert (cell.state, cell.ours and cell.ours.n) == ("failed", 1)
+        assert f"{run.path / 'diagnostics.json'} is damaged" in cell.reason
+        assert cell_of(table, column.name, "w/o L_div").state == "done"
+    pairs = cell_of(differences, "n pairs", "w/o L_sp").ours
+    assert pairs is not None
+    assert pairs.mean == 8

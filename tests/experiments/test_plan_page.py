@@ -12,10 +12,12 @@ from playwright.sync_api import Browser, Page
 
 from messi.cli.main import main
 from messi.experiments._base import EXPERIMENTS, Figure
+from messi.experiments._closer import look_closer
 from messi.experiments._output import write_results
 from messi.experiments._results import Results
 from messi.experiments.domain_growth import DomainGrowth
 from messi.experiments.lambda_sweep import LambdaSweep
+from messi.experiments.readings import Readings
 from messi.sweeps.plan import Label
 
 RULES: dict[str, Any] = {
@@ -42,10 +44,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write_records(results: Results) -> None:
-    """Give the runs that are done the records that a closer look needs."""
+    """Give every finished run the records that its page needs."""
     for outcome in results.outcomes:
         if outcome.state == "done":
-            lines = [json.dumps({**EVALUATION, **one}) + "\n" for one in DOMAINS]
+            lines = (json.dumps({**EVALUATION, **one}) + "\n" for one in DOMAINS)
             (outcome.path / "records.jsonl").write_text("".join(lines))
 
 
@@ -80,7 +82,9 @@ def test_a_closer_look_is_at_the_last_task_that_all_methods_have_finished(folder
     main(["report", str(folder)])
     page = browser.new_page()
     page.goto((folder / "report.html").as_uri())
-    assert page.locator("#runs tbody th").all_inner_texts() == [f" {name}" for name in reversed(ACCURACY)]
+    assert page.locator("#runs tbody th").all_inner_texts() == [
+        " ERM", " MESSI", " CORAL (gamma=500)", " CORAL (gamma=1)",
+    ]  # fmt: skip
     sources = page.locator("#settings tr", has_text="num_sources").locator("td")
     assert sources.all_inner_texts() == ["9"]
     for lost in ("CORAL-gamma=500-_K9_*", "MESSI_K3_*"):  # now there is no such task, so each shows its last run
@@ -88,7 +92,93 @@ def test_a_closer_look_is_at_the_last_task_that_all_methods_have_finished(folder
         (run / "result.json").unlink()
     main(["report", str(folder)])
     page.reload()
-    assert sources.all_inner_texts() == ["9", "3", "17", "17"]
+    assert sources.all_inner_texts() == ["17", "9", "3", "17"]
+
+
+def test_a_closer_look_at_many_methods_has_the_one_that_they_are_compared_with_first(tmp_path: Path) -> None:
+    experiment = Readings(seeds=2)
+
+    def made(labels: Mapping[str, Label]) -> dict[str, Any] | None:
+        return None if (labels["method"], labels["K"], labels["seed"]) == ("ERM", 17, 1) else {"result": RULES}
+
+    results = made_results(tmp_path, experiment, made)
+    write_records(results)
+    closer = look_closer(results.outcomes, experiment.compared_with)
+    last = ["learning rate 0.003", "learning rate 0.0003", "no regularisers", "balance weight 0.2", "ssi weight 10"]
+    assert [run.label for run in closer.runs] == ["MESSI, defaults", *last]
+    tasks = {(run.config["data"]["num_sources"], run.seed) for run in closer.runs}
+    assert tasks == {(17, 1)}, "that ERM, which is not shown, has not finished it does not matter"
+    assert (closer.of_many, closer.damaged) == (20, {})
+
+
+@pytest.mark.parametrize("scale", ["full", "small"])
+@pytest.mark.parametrize("name", EXPERIMENTS.names())
+def test_others_are_compared_with_a_method_of_the_plan(name: str, scale: str) -> None:
+    experiment = EXPERIMENTS.config(name)(scale=scale)
+    methods = {str(run.labels["method"]) for run in experiment.runs()}
+    assert experiment.compared_with in methods | {""}
+
+
+LINE = json.dumps({**EVALUATION, **DOMAINS[0]})
+DAMAGES = {
+    "records.jsonl": {
+        "records.jsonl, line 1, is not a record of messi": f"{LINE[:40]}\n{LINE}\n",
+        "records.jsonl lacks evaluations of the selected step 100": f"{LINE}\n",
+    },
+    "diagnostics.json": {
+        "diagnostics.json is damaged": '{"routing": {',
+        "diagnostics.json is not one that this version can read": '{"calibration": 3}',
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "reason", "content"),
+    [(file, reason, content) for file, by_reason in DAMAGES.items() for reason, content in by_reason.items()],
+)
+def test_a_damaged_run_is_left_out_of_the_closer_look_alone(
+    folder: Path, browser: Browser, capsys: pytest.CaptureFixture[str], file: str, reason: str, content: str
+) -> None:
+    main(["report", str(folder)])
+    tables = {table.name: table.read_bytes() for table in (folder / "tables").iterdir()}
+    (run,) = (folder / "runs").glob("MESSI_K9_*")
+    (run / file).write_text(content)
+    capsys.readouterr()
+    assert main(["report", str(folder)]) == 0
+    (told,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out")]
+    assert told.startswith(f"left out  {run.name} from the closer look: {run}")
+    assert reason in told
+    assert {table.name: table.read_bytes() for table in (folder / "tables").iterdir()} == tables
+    page = browser.new_page()
+    page.goto((folder / "report.html").as_uri())
+    assert page.locator("#runs tbody th").all_inner_texts() == [" ERM", " CORAL (gamma=500)", " CORAL (gamma=1)"]
+    assert "one run of each of 3 of 4 methods" in page.inner_text("main")
+    row = page.locator("#plan tbody tr", has_text=run.name).locator("td")
+    assert row.all_inner_texts()[2:] == ["72.0", "100", "done", told.partition("closer look: ")[2], run.name]
+    failed = page.locator("#plan tbody tr", has_text="failed").locator("td")
+    assert failed.all_inner_texts()[4:6] == ["failed", "<b>out of memory</b>"]
+    assert main(["report", str(run), "--out", str(folder / "run.html")]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_the_line_that_a_killed_process_was_writing_is_no_damage(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run,) = (folder / "runs").glob("MESSI_K9_*")
+    with (run / "records.jsonl").open("a") as records:
+        records.write(LINE[:40])
+    assert main(["report", str(folder)]) == 0
+    assert "left out" not in capsys.readouterr().out
+    assert "one run of each method," in " ".join((folder / "report.html").read_text().split())
+
+
+def test_where_every_run_to_look_at_is_damaged_the_page_has_no_closer_look(folder: Path) -> None:
+    for run in (folder / "runs").glob("*_K9_*"):
+        (run / "records.jsonl").write_text("{\n")
+    assert main(["report", str(folder)]) == 0
+    page = (folder / "report.html").read_text()
+    assert "A closer look" not in page
+    assert page.count("records.jsonl, line 1, is not a record of messi") == 4
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS.names())

@@ -9,7 +9,7 @@ from made_runs import made_results
 
 from messi.core.records import Record, RecordWriter, Role, RoutingRecord
 from messi.core.rundir import RunDir
-from messi.experiments._base import Figure
+from messi.experiments._base import Figure, Text
 from messi.experiments._results import Results
 from messi.experiments.routing import Routing, lines_of
 from messi.sweeps.plan import Label
@@ -89,3 +89,18 @@ def test_without_all_methods_there_is_no_picture(tmp_path: Path) -> None:
 
     figures = experiment.sections(with_records(made_results(tmp_path, experiment, some)))
     assert [figure.name for figure in figures] == ["routing_sketch_seed0"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [("{\n", "line 1, is not a record"), ("", "says nothing of the routing in cartoon")]
+)
+def test_instead_of_a_picture_of_damaged_records_there_are_words(tmp_path: Path, content: str, reason: str) -> None:
+    experiment = Routing()
+    results = with_records(made_results(tmp_path, experiment, made))
+    (run,) = results.where(method="GMoE", target="sketch")
+    (run.path / "records.jsonl").write_text(content)
+    parts = experiment.sections(results)
+    assert [type(part) for part in parts] == [Text, Text, Text, Figure]
+    assert isinstance(parts[1], Text)
+    assert "Cartoon, seed 0: no picture" in parts[1].markdown
+    assert reason in parts[1].markdown

@@ -45,6 +45,8 @@ class Sample:
     """Records besides those of the three evaluations."""
     diagnostics: dict[str, Any] = field(default_factory=dict)
     """What ``diagnostics.json`` says; empty: there is none."""
+    result: dict[str, Any] = field(default_factory=dict)
+    """What ``result.json`` says otherwise."""
 
     def write(self, path: Path) -> Path:
         """Write the folder and return its path."""
@@ -61,6 +63,7 @@ class Sample:
             "target_part": "all",
             "protocol": "messi",
             "deviations": {"steps": self.steps},
+            **self.result,
         }
         folder.result.write_text(json.dumps(result))
         if self.diagnostics:
@@ -93,7 +96,8 @@ class Sample:
             for domain, accuracies in self.sources.items():
                 count = 10 if domain == "photo" else 30
                 records.append(_evaluation(step, "source_val", domain, accuracies[place], count))
-        records += [_evaluation(20, "target", domain, accuracy, 40) for domain, accuracy in self.targets.items()]
+        chosen = self.result.get("selected_step", 20)
+        records += [_evaluation(chosen, "target", domain, accuracy, 40) for domain, accuracy in self.targets.items()]
         return records
 
     def _routing(self) -> list[Record]:

@@ -5,11 +5,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messi.core.records import TrainRecord
+from messi.core.records import EvaluationRecord, RoleRecord, TrainRecord
 from messi.reports.charts import Bar, Chart, Point, Series, draw, ticks
-from messi.reports.curves import MOST_POINTS, accuracy_chart, domain_charts, growth_chart, loss_charts, thinned
+from messi.reports.curves import (
+    MOST_POINTS,
+    ValidationChart,
+    domain_charts,
+    growth_chart,
+    loss_charts,
+    thinned,
+    validation_charts,
+)
 from messi.reports.numerals import significant
+from messi.reports.page import write_report
 from messi.reports.runs import read_run
+from messi.reports.tables import result_rows
 
 from .helpers import Sample
 
@@ -24,13 +34,32 @@ def charts_of(paths: list[Path]) -> dict[str, Chart]:
     return {chart.title: chart for chart in loss_charts([read_run(path) for path in paths])}
 
 
+def curves_of(*paths: Path) -> list[ValidationChart]:
+    runs = [read_run(path) for path in paths]
+    return validation_charts(runs, result_rows(runs))
+
+
+def by_macro_f1(path: Path) -> Path:
+    """Write a run in which macro F1 is the highest after the last step, and accuracy before."""
+    more = [
+        record
+        for step, accuracy, macro_f1 in ((10, 0.5, 0.2), (20, 0.9, 0.1), (30, 0.7, 0.4))
+        for record in (
+            EvaluationRecord(step=step, role="unseen_val", domain="zoo", count=50, accuracy=accuracy, loss=0.5),
+            RoleRecord(step=step, role="unseen_val", count=50, accuracy=accuracy, macro_f1=macro_f1),
+        )
+    ]
+    chosen = {"selection": "unseen_val_macro_f1", "validation": "unseen_val", "selected_step": 30}
+    return Sample(more=tuple(more), result=chosen).write(path)
+
+
 def test_accuracy_has_a_line_per_run_and_a_point_per_evaluation(runs: list[Path]) -> None:
-    chart = accuracy_chart([read_run(path) for path in runs])
+    chart = curves_of(*runs)[0].chart
     assert [(line.place, len(line.points)) for line in chart.lines] == [(0, 3), (1, 3)]
 
 
 def test_accuracy_is_the_mean_over_sources_and_the_selected_step_is_marked(runs: list[Path]) -> None:
-    chart = accuracy_chart([read_run(path) for path in runs])
+    chart = curves_of(*runs)[0].chart
     # 55, 85, 80 and 40, 60, 50 percent in a plot from 40 to 100.
     assert [tick.text for tick in chart.y_ticks] == ["40", "60", "80", "100"]
     assert [point.y for point in chart.lines[0].points] == pytest.approx([75, 25, 100 / 3], abs=0.001)
@@ -40,8 +69,43 @@ def test_accuracy_is_the_mean_over_sources_and_the_selected_step_is_marked(runs:
         assert line.selected == line.points[1]
 
 
+def test_a_run_that_macro_f1_selected_shows_macro_f1_with_the_ring_at_its_highest_point(tmp_path: Path) -> None:
+    (curve,) = curves_of(by_macro_f1(tmp_path / "run"))
+    assert curve.chart.title == "Macro F1 on the validation data, %"
+    assert [stop.text.splitlines()[1] for stop in curve.chart.stops] == [f"messi: {v}.0 %" for v in (20, 10, 40)]
+    (line,) = curve.chart.lines
+    assert line.selected == line.points[2] == min(line.points, key=lambda point: point.y)
+    assert curve.selected == {0: 40.0}
+    assert "(n = 50 examples). The ring is the step that the rule “unseen_val_macro_f1” selects" in curve.caption
+    write_report([tmp_path / "run"], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "selected: step 30, 40.0&nbsp;%" in page
+    assert "Mean accuracy on the validation data" not in page
+
+
+def test_runs_that_were_selected_by_different_metrics_have_a_chart_each(runs: list[Path], tmp_path: Path) -> None:
+    accuracy, macro_f1 = curves_of(runs[0], by_macro_f1(tmp_path / "run"), runs[1])
+    assert [line.place for line in accuracy.chart.lines] == [0, 2]
+    assert accuracy.selected == pytest.approx({0: 85.0, 2: 60.0})
+    assert "“source_val”" in accuracy.caption
+    assert [line.place for line in macro_f1.chart.lines] == [1]
+    assert "“unseen_val_macro_f1”" in macro_f1.caption
+
+
+def test_averaged_weights_have_no_ring_and_an_accuracy_of_their_own(tmp_path: Path) -> None:
+    mean = EvaluationRecord(
+        step=20, role="source_val", domain="photo", count=10, accuracy=0.95, loss=0.5, averaged=True
+    )
+    chosen = {"selection": "swad", "validation": "source_val", "averaged_steps": [5, 20]}
+    (curve,) = curves_of(Sample(targets={}, more=(mean,), result=chosen).write(tmp_path / "run"))
+    (line,) = curve.chart.lines
+    assert line.selected is None
+    assert len(line.points) == 3
+    assert curve.selected == {0: 95.0}
+
+
 def test_pointing_at_a_step_tells_every_value(runs: list[Path]) -> None:
-    chart = accuracy_chart([read_run(path) for path in runs])
+    chart = curves_of(*runs)[0].chart
     assert chart.stops[1].text == "step 20\nmessi: 85.0 %\nerm: 60.0 %"
     ends = [stop.left + stop.width for stop in chart.stops]
     assert [stop.left for stop in chart.stops] == pytest.approx([0, *ends[:-1]], abs=0.002)

@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, Record, TrainRecord
@@ -128,6 +129,25 @@ def test_a_lost_image_is_named_and_the_page_before_is_kept(tmp_path: Path, conte
         write_report([path], out)
     assert out.read_text() == "the page before"
     assert {file.name for file in tmp_path.iterdir()} == {"page.html", "run"}
+
+
+def test_half_an_image_is_named(tmp_path: Path) -> None:
+    path = Sample().write(tmp_path / "run")
+    image = path / "examples" / "2.png"
+    Image.effect_noise((200, 200), 90).save(image)
+    image.write_bytes(image.read_bytes()[:5000])
+    with pytest.raises(MessiError, match=r"The example image .*2\.png is damaged: "):
+        write_report([path], tmp_path / "page.html")
+
+
+def test_records_that_lack_a_target_are_named(tmp_path: Path) -> None:
+    path = Sample(targets={"sketch": 0.5, "clipart": 0.25}, images=False).write(tmp_path / "run")
+    records = path / "records.jsonl"
+    lines = records.read_text().splitlines(keepends=True)
+    lost = next(place for place, line in enumerate(lines) if '"evaluation"' in line and '"clipart"' in line)
+    records.write_text("".join(lines[:lost]))
+    with pytest.raises(MessiError, match=r"records\.jsonl lacks evaluations of the selected step 20"):
+        write_report([path], tmp_path / "page.html")
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:

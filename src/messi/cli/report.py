@@ -49,8 +49,8 @@ def _report_plan(folder: Path, page: Path) -> str:
     """Write the tables and the page of a plan; say what is left out."""
     experiment = read_plan(folder)
     plan = Plan(folder, experiment.runs())
-    write_results(experiment, plan.outcomes(), folder, page=page)
-    return plan.strangers_in_words()
+    written = write_results(experiment, plan.outcomes(), folder, page=page)
+    return "\n".join(filter(None, (*written.left_out, plan.strangers_in_words())))
 
 
 def _report_runs(runs: Sequence[Path], page: Path) -> str:

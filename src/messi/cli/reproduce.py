@@ -76,7 +76,9 @@ def _reproduce(experiment: Experiment, out: Path, jobs: int, devices: Sequence[s
     check_needs(plan, data_progress())
     write_plan(experiment, out)
     outcomes = launch(plan, jobs=jobs, devices=devices, told=Lines(plan, jobs, devices))
-    _say(write_results(experiment, outcomes, out))
+    written = write_results(experiment, outcomes, out)
+    for text in (written.document, *written.left_out):
+        _say(text)
     _say(f"tables  {out / 'tables'}")
     _say(f"report  {out / 'report.html'}")
     failed = [outcome for outcome in outcomes if outcome.state == "failed"]

@@ -128,5 +128,8 @@ def _parse(path: Path) -> Iterator[Record]:
             lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
             record: Record = cls(**{**values, **lists})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise MessiError(f"{path}, line {number}, is not a record of messi: {error}") from error
+            raise MessiError(
+                f"{path}, line {number}, is not a record of messi: {error}. Bring the file back, or delete the folder "
+                "and run the command that made it again."
+            ) from error
         yield record

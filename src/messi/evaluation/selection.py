@@ -8,6 +8,9 @@ from typing import Literal
 from messi.core.errors import MessiError, unknown_name
 from messi.core.records import EvaluationRecord, Record, Role, RoleRecord
 
+Metric = Literal["accuracy", "macro_f1"]
+"""What is best at the selected step: the mean over domains of the accuracy, or macro F1 over all examples."""
+
 
 class Reader:
     """Hands a rule the evaluations of single steps in the role that it declared, and raises for any other."""
@@ -47,6 +50,7 @@ class Rule:
     name: str
     role: Role
     """What it may read."""
+    metric: Metric
     scores: Callable[[Reader], dict[int, float]]
 
 
@@ -54,11 +58,11 @@ def _mean_over_domains(role: Role) -> Rule:
     def scores(reader: Reader) -> dict[int, float]:
         return {step: statistics.fmean(values) for step, values in reader.accuracies(role).items()}
 
-    return Rule(role, role, scores)
+    return Rule(role, role, "accuracy", scores)
 
 
 def _macro_f1(role: Role) -> Rule:
-    return Rule(f"{role}_macro_f1", role, lambda reader: reader.macro_f1(role))
+    return Rule(f"{role}_macro_f1", role, "macro_f1", lambda reader: reader.macro_f1(role))
 
 
 RULES = {

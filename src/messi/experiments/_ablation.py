@@ -69,10 +69,10 @@ class Ablation(Experiment):
         counts = ", ".join(f"{number:,}" for number in steps)
         return dataclasses.replace(stated, protocol=f"messi, {counts} steps")
 
-    def differences(self, results: Results, baseline: str, on: On = "the target") -> Table:
-        """Return by how much every variant exceeds a baseline."""
+    def differences(self, results: Results, on: On = "the target") -> Table:
+        """Return by how much every variant exceeds the one that all are compared with."""
         name, provenance = f"{self.name}_differences", self.provenance(results)
-        return differences(results, name=name, baseline=baseline, provenance=provenance, on=on)
+        return differences(results, name=name, baseline=self.compared_with, provenance=provenance, on=on)
 
     def _data(self, results: Results) -> str:
         titles = _different(results, "data")

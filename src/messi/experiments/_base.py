@@ -55,6 +55,11 @@ class Experiment(Config, ABC):
         """What is less at the small scale, which finishes on 2 CPU cores; empty where nothing has to be."""
 
     @property
+    def compared_with(self) -> str:
+        """The method that the tables compare all others with; empty where there is none."""
+        return ""
+
+    @property
     def small(self) -> bool:
         """Whether this is the reduced version."""
         return self.scale == "small"

@@ -49,10 +49,10 @@ class Growing(Experiment):
         provenance = self._provenance(results)
         return Table(name=name, title=title, provenance=provenance, heads=(head,), columns=columns, groups=(rows,))
 
-    def differences(self, results: Results, baseline: str, on: On = "the target") -> Table:
-        """Return by how much every method exceeds a baseline."""
+    def differences(self, results: Results, on: On = "the target") -> Table:
+        """Return by how much every method exceeds the one that all are compared with."""
         name, provenance = f"{self.name}_differences", self._provenance(results)
-        return differences(results, name=name, baseline=baseline, provenance=provenance, within="K", on=on)
+        return differences(results, name=name, baseline=self.compared_with, provenance=provenance, within="K", on=on)
 
     def _provenance(self, results: Results) -> Provenance:
         digits = "5,000 embedded digits" if self.small else f"MNIST, B = {BUDGET:,}"

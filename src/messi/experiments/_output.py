@@ -3,6 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -12,20 +13,25 @@ from messi.core.files import write_text
 from messi.core.info import version
 from messi.core.rundir import RunDir
 from messi.experiments._base import Experiment, Figure, Section, Text
-from messi.experiments._results import Results, target_accuracy
+from messi.experiments._closer import CloserLook, look_closer
+from messi.experiments._results import Results, last_line, target_accuracy
 from messi.reports.paper_tables import Table
 from messi.reports.plan_page import PlanPage, Value
-from messi.reports.runs import read_run
 from messi.reports.table_csv import as_csv
 from messi.reports.table_html import html
 from messi.reports.table_latex import latex
 from messi.reports.table_markdown import markdown
 from messi.sweeps.plan import Outcome
 
-CLOSER = 6
-"""Most runs that a page shows in detail: it stays a few megabytes."""
-TASK = ("data", "target", "K", "seed")
-"""The labels in which runs of one method differ."""
+
+@dataclass(frozen=True)
+class Written:
+    """What was written, for the terminal."""
+
+    document: str
+    """All tables in Markdown."""
+    left_out: tuple[str, ...]
+    """A line for every run that the closer look was to show, but could not read."""
 
 
 def default_folder(experiment: Experiment) -> Path:
@@ -35,8 +41,8 @@ def default_folder(experiment: Experiment) -> Path:
 
 def write_results(
     experiment: Experiment, outcomes: Sequence[Outcome], folder: Path, *, page: Path | None = None
-) -> str:
-    """Write tables and figures in every format, one document and one page; return the document.
+) -> Written:
+    """Write tables and figures in every format, one document and one page.
 
     They go to the folder of the plan, which the document names as the user gave it; the page may go elsewhere.
     """
@@ -49,13 +55,21 @@ def write_results(
     command = _command(experiment, folder)
     document = _document(experiment, sections, command)
     write_text(tables / "README.md", document)
-    _page(experiment, outcomes, sections, command).write(page or folder / "report.html")
-    return document
+    closer = look_closer(outcomes, experiment.compared_with)
+    _page(experiment, outcomes, sections, command, closer).write(page or folder / "report.html")
+    left_out = (f"left out  {path.name} from the closer look: {why}" for path, why in closer.damaged.items())
+    return Written(document, tuple(left_out))
 
 
-def _page(experiment: Experiment, outcomes: Sequence[Outcome], sections: Sequence[Section], command: str) -> PlanPage:
+def _page(
+    experiment: Experiment,
+    outcomes: Sequence[Outcome],
+    sections: Sequence[Section],
+    command: str,
+    closer: CloserLook,
+) -> PlanPage:
     states = Counter(outcome.state for outcome in outcomes)
-    each = _one_of_each_method(outcomes)
+    failed = {outcome.path: last_line(outcome.reason) for outcome in outcomes if outcome.state == "failed"}
     return PlanPage(
         title=experiment.title,
         claim=experiment.claim,
@@ -66,28 +80,11 @@ def _page(experiment: Experiment, outcomes: Sequence[Outcome], sections: Sequenc
             "Version": f"messi-dg {version()}",
         },
         parts=[_html(section) for section in sections],
-        runs=[_row(outcome) for outcome in outcomes],
+        runs=[_row(outcome, failed | closer.damaged) for outcome in outcomes],
         command=command,
-        closer=[read_run(outcome.path, _words(outcome, of_task=False)) for outcome in reversed(each[-CLOSER:])],
-        of_many=len(each),
+        closer=closer.runs,
+        of_many=closer.of_many,
     )
-
-
-def _one_of_each_method(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the runs on the last target, seed and number of domains that all have finished, or each one's last run."""
-    done = [outcome for outcome in outcomes if outcome.state == "done"]
-    by_task: dict[str, dict[str, Outcome]] = {}
-    for outcome in done:
-        by_task.setdefault(_words(outcome, of_task=True), {})[_words(outcome, of_task=False)] = outcome
-    last = {_words(outcome, of_task=False): outcome for outcome in done}
-    shared = [found for found in by_task.values() if len(found) == len(last)]
-    chosen = shared[-1] if shared else last
-    return [chosen[method] for method in last]
-
-
-def _words(outcome: Outcome, *, of_task: bool) -> str:
-    """Name the task of a run, or its method."""
-    return ", ".join(str(value) for name, value in outcome.labels.items() if (name in TASK) == of_task)
 
 
 def _machines(outcomes: Sequence[Outcome]) -> str:
@@ -140,12 +137,13 @@ def _files(section: Section) -> dict[str, str]:
     return {f"{section.name}.{ending}": render(section) for ending, render in renderers.items()}
 
 
-def _row(outcome: Outcome) -> dict[str, Value]:
+def _row(outcome: Outcome, reasons: Mapping[Path, str]) -> dict[str, Value]:
     done = outcome.state == "done"
     found: dict[str, Value] = {
         "target %": f"{target_accuracy(outcome):.1f}" if done else None,
         "step": outcome.result()["selected_step"] if done else None,
         "state": outcome.state,
+        **({"reason": reasons.get(outcome.path)} if reasons else {}),
         "folder": outcome.path.name,
     }
     return {**outcome.labels, **found}

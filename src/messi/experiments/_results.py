@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from messi.core.errors import MessiError
 from messi.core.info import version
+from messi.core.rundir import RunDir
 from messi.reports.paper_tables import Cell, Provenance, Published
 from messi.reports.statistics import Summary, target_average, whole_seeds
 from messi.sweeps.plan import Label, Outcome
@@ -20,6 +22,11 @@ def target_accuracy(outcome: Outcome) -> float:
     return 100 * statistics.fmean(accuracies.values())
 
 
+def last_line(reason: str) -> str:
+    """Return what went wrong, without the trace before it, which lies in a file."""
+    return reason.strip().splitlines()[-1]
+
+
 def source_accuracy(outcome: Outcome) -> float:
     """Return the accuracy on the held-out part of the sources in percent, the mean over domains."""
     accuracies: dict[str, float] = outcome.result()["source_val"]
@@ -31,6 +38,10 @@ class Results:
     """How the runs of a plan stand, and what the finished ones found."""
 
     outcomes: Sequence[Outcome]
+
+    def readable(self, read: Callable[[RunDir], object]) -> "Results":
+        """Return the same, with every finished run as failed of which ``read`` finds a file missing or damaged."""
+        return Results([_checked(outcome, read) for outcome in self.outcomes])
 
     def where(self, **labels: Label) -> list[Outcome]:
         """Return the runs with some labels."""
@@ -55,8 +66,7 @@ class Results:
         states = {outcome.state for outcome in self.where(**labels)}
         reasons = [outcome.reason for outcome in self.where(**labels) if outcome.state == "failed"]
         state: CellState = "failed" if reasons else "incomplete" if states - {"done"} else "done"
-        last = reasons[0].strip().splitlines()[-1] if reasons else ""  # the others and their traces lie in files
-        return Cell(state=state, reason=last)
+        return Cell(state=state, reason=last_line(reasons[0]) if reasons else "")
 
     def provenance(self, *, data: str, reduced: str = "") -> Provenance:
         """Say how the numbers came about; the runs of a plan differ in method, target and seed alone."""
@@ -70,3 +80,12 @@ class Results:
             seeds=tuple(sorted({int(outcome.labels["seed"]) for outcome in self.outcomes})),
             version=version(),
         )
+
+
+def _checked(outcome: Outcome, read: Callable[[RunDir], object]) -> Outcome:
+    try:
+        if outcome.state == "done":
+            read(RunDir(outcome.path))
+    except MessiError as error:
+        return replace(outcome, state="failed", reason=str(error))
+    return outcome

@@ -77,6 +77,11 @@ class Domainbed(Experiment):
             f"{methods}, {network}, {steps:,} steps with 16 images per domain, one seed"
         )
 
+    @property
+    def compared_with(self) -> str:
+        """The baseline, or the first row."""
+        return self.baseline or self._rows[0]
+
     def runs(self) -> list[Planned]:
         """Return a run for every data set, seed, target and row."""
         return [
@@ -96,7 +101,7 @@ class Domainbed(Experiment):
             results=results,
             rows={name: self._backbone(name) for name in self._rows},
             benchmarks=self._benchmarks,
-            baseline=self.baseline or self._rows[0],
+            baseline=self.compared_with,
             remarks=self._remarks(),
         )
         compared = [tables.differences()] if len(self._rows) > 1 else []

@@ -20,10 +20,11 @@ import numpy as np
 from messi.algorithms._base import AlgorithmConfig
 from messi.algorithms.gmoe import Gmoe
 from messi.core.config import Bounds
+from messi.core.errors import MessiError
 from messi.core.records import Record, RoutingRecord
 from messi.core.rundir import RunDir
 from messi.experiments._ablation import Ablation
-from messi.experiments._base import Figure, Section
+from messi.experiments._base import Figure, Section, Text
 from messi.experiments._domainbed.data import Benchmark
 from messi.experiments._methods import MESSI_OT
 from messi.experiments._results import Results
@@ -71,16 +72,20 @@ class Routing(Ablation):
         ends = (self._domains[0], self._domains[-1])
         return dataclasses.replace(benchmark, targets={domain: benchmark.targets[domain] for domain in ends})
 
-    def _picture(self, results: Results, domain: str, seed: int) -> Figure | None:
-        """Draw the experts of all methods side by side; None where a run is not done."""
+    def _picture(self, results: Results, domain: str, seed: int) -> Section | None:
+        """Draw the experts of all methods side by side; None where a run is not done, words where it is damaged."""
         target = self._domains[0] if domain == self._domains[-1] else self._domains[-1]
         outcomes = {m: results.where(method=m, target=target, seed=seed)[0] for m in self._methods}
         if any(outcome.state != "done" for outcome in outcomes.values()):
             return None
         folders = {method: RunDir(outcome.path) for method, outcome in outcomes.items()}
         classes = next(iter(folders.values())).read_description()["classes"]
-        found = {method: lines_of(folder.read_records(), domain, classes) for method, folder in folders.items()}
-        name, experts = self.benchmark("pacs").targets[domain], " and ".join(f"{m} ({m[0]})" for m in found)
+        name, file = self.benchmark("pacs").targets[domain], f"routing_{domain}_seed{seed}"
+        try:
+            found = {method: lines_of(folder.read_records(), domain, classes) for method, folder in folders.items()}
+        except MessiError as error:
+            return Text(file, f"{name}, seed {seed}: no picture, for a file is damaged. {error}")
+        experts = " and ".join(f"{m} ({m[0]})" for m in found)
         how = self.provenance(Results(list(outcomes.values())))
         caption = (
             f"{name}, seed {seed}: mean routing to the experts of {experts} on the held-out part of the domain. First "
@@ -88,7 +93,7 @@ class Routing(Ablation):
             f"Data: {how.data}. Protocol: {how.protocol}. Version: {how.version}."
         )
         svg = side_by_side(f"{name}: routing to the experts of {experts}", found, ["all classes", *classes])
-        return Figure(f"routing_{domain}_seed{seed}", caption, svg)
+        return Figure(file, caption, svg)
 
 
 def side_by_side(title: str, parts: Mapping[str, Sequence[Line]], rows: Sequence[str]) -> str:
@@ -101,6 +106,8 @@ def side_by_side(title: str, parts: Mapping[str, Sequence[Line]], rows: Sequence
 def lines_of(records: Sequence[Record], domain: str, classes: Sequence[str]) -> list[Line]:
     """Return the mean routing of a source domain, then that of each class; no values for a class it does not have."""
     routing = [r for r in records if isinstance(r, RoutingRecord) and (r.role, r.domain) == ("source_val", domain)]
+    if not routing:
+        raise MessiError(f"records.jsonl says nothing of the routing in {domain}.")
     whole = np.average([r.experts for r in routing], axis=0, weights=[r.count for r in routing]).tolist()
     by_class = {r.label: r.experts for r in routing}
     return [whole, *(by_class.get(label, [None] * len(whole)) for label in classes)]

@@ -1,29 +1,67 @@
-"""Which charts runs give: accuracy and loss against step, accuracy against the number of source domains."""
+"""Which charts runs give: validation and loss against step, accuracy against the number of source domains."""
 
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from messi.core.records import EvaluationRecord, TrainRecord
-from messi.evaluation.selection import Reader
+from messi.evaluation.selection import RULES, Metric, Reader
 from messi.reports.charts import Chart, Series, draw
 from messi.reports.methods import GROWTH, group_by_method
 from messi.reports.numerals import significant
 from messi.reports.runs import FinishedRun, run_labels
 from messi.reports.statistics import summarise
+from messi.reports.tables import ResultRow
 
 MOST_POINTS = 100
 """Points of a loss curve; more are not seen, but make the page large."""
 
 
-def accuracy_chart(runs: Sequence[FinishedRun]) -> Chart:
-    """Draw mean validation accuracy against step, one line per run, with the selected step marked."""
-    series = []
-    for place, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
-        shares = Reader(run.records, run.validation, run.selection).accuracies(run.validation)
-        values = {step: 100 * statistics.fmean(found) for step, found in shares.items()}
-        series.append(Series(place, label, values, run.marked_step))
-    return draw("Mean accuracy on the validation data, %", series, _percent, last=_last_step(runs))
+class _Words(NamedTuple):
+    """Of a metric: the title of its chart, and what a point is."""
+
+    title: str
+    point: str
+
+
+_METRICS: dict[Metric, _Words] = {
+    "accuracy": _Words("Mean accuracy on the validation data, %", "the mean over the validation domains"),
+    "macro_f1": _Words(
+        "Macro F1 on the validation data, %",
+        "the mean over classes of the F1 on the examples of all validation domains together",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ValidationChart:
+    """What the steps of some runs were selected by."""
+
+    chart: Chart
+    caption: str
+    selected: dict[int, float]
+    """What the selected weights of each of them have, in percent, by the place of the run on the page."""
+
+
+def validation_charts(runs: Sequence[FinishedRun], rows: Sequence[ResultRow]) -> list[ValidationChart]:
+    """Draw what the selection rule of every run reads against step, the selected step marked, one chart per metric."""
+    series: dict[Metric, list[Series]] = {}
+    for place, (run, row) in enumerate(zip(runs, rows, strict=True)):
+        # Where weights were averaged, no rule selected a step.
+        rule = RULES.get(run.selection, RULES[run.validation])
+        shares = rule.scores(Reader(run.records, rule.role, rule.name))
+        values = {step: 100 * share for step, share in shares.items()}
+        series.setdefault(rule.metric, []).append(Series(place, row.label, values, run.marked_step))
+    return [
+        ValidationChart(
+            chart=draw(_METRICS[metric].title, found, _percent, last=_last_step(runs)),
+            caption=_validation_caption(metric, [rows[one.place] for one in found]),
+            selected={o.place: o.values.get(o.selected, 100 * rows[o.place].validation) for o in found},
+        )
+        for metric, found in series.items()
+    ]
 
 
 def domain_charts(runs: Sequence[FinishedRun]) -> list[Chart]:
@@ -82,6 +120,13 @@ def thinned(records: Sequence[TrainRecord]) -> list[TrainRecord]:
         names = dict.fromkeys(name for record in group for name in record.terms)
         joined.append(TrainRecord(step=group[-1].step, terms={n: _weighted(group, weights, n) for n in names}))
     return joined
+
+
+def _validation_caption(metric: Metric, rows: Sequence[ResultRow]) -> str:
+    counts = ", ".join(dict.fromkeys(str(row.validation_count) for row in rows))
+    rules = ", ".join(dict.fromkeys(row.selection for row in rows))
+    point = _METRICS[metric].point
+    return f"Each point is {point} (n = {counts} examples). The ring is the step that the rule “{rules}” selects."
 
 
 def _weighted(group: Sequence[TrainRecord], weights: Sequence[int], name: str) -> float:

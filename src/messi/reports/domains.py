@@ -90,7 +90,7 @@ def pictures(runs: Sequence[FinishedRun]) -> dict[tuple[Role, str], list[Picture
             key = (record.role, record.domain, record.label, content)
             if key not in found:
                 small = int.from_bytes(content[16:20]) <= _SMALL
-                uri = _uri("png", content) if small else _thumbnail(content)
+                uri = _uri("png", content) if small else _thumbnail(run.path / record.image, content)
                 found[key] = Picture(record.role, record.domain, record.label, uri, small, [])
             found[key].answers.append(Answer(place, record))
     groups = by_domain(found.values())
@@ -100,12 +100,15 @@ def pictures(runs: Sequence[FinishedRun]) -> dict[tuple[Role, str], list[Picture
     }
 
 
-def _thumbnail(content: bytes) -> str:
+def _thumbnail(path: Path, content: bytes) -> str:
     """Return a photograph small enough that a page can hold hundreds."""
-    with Image.open(io.BytesIO(content)) as picture:
-        picture.thumbnail(_LARGEST)
-        smaller = io.BytesIO()
-        picture.save(smaller, "webp", quality=75)
+    smaller = io.BytesIO()
+    try:
+        with Image.open(io.BytesIO(content)) as picture:
+            picture.thumbnail(_LARGEST)
+            picture.save(smaller, "webp", quality=75)
+    except (OSError, SyntaxError) as error:  # what Pillow raises for half a file and for one with other content
+        raise MessiError(f"The example image {path} is damaged: {error}.") from error
     return _uri("webp", smaller.getvalue())
 
 

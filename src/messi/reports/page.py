@@ -10,7 +10,7 @@ from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.reports.album import LEAST_WEIGHT
 from messi.reports.calibration import ROLES
-from messi.reports.curves import accuracy_chart, domain_charts, growth_chart, loss_charts
+from messi.reports.curves import domain_charts, growth_chart, loss_charts, validation_charts
 from messi.reports.domains import domain_rows, pictures
 from messi.reports.embedding import LOOKS, SIZE
 from messi.reports.methods import GROWTH, group_by_method, method_table
@@ -32,6 +32,13 @@ def write_report(runs: Sequence[Path], out: Path) -> None:
     page = render([read_run(path) for path in runs])
     # A file name that is not UTF-8 reaches a record as lone surrogates, which no file can hold.
     write_text(out, page.encode("utf-8", "replace").decode())
+
+
+def read_whole(path: Path, label: str = "") -> FinishedRun:
+    """Read a finished run and all files that a page shows something of, so that a damaged one is told here."""
+    run = read_run(path, label)
+    values([run])
+    return run
 
 
 def render(runs: Sequence[FinishedRun]) -> str:
@@ -80,7 +87,7 @@ def _of_records(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         "domains": domain_rows(runs),
         "growth": growth,
         "growing": list(group_by_method(runs, besides=GROWTH)) if growth else [],
-        "accuracy": accuracy_chart(runs),
+        "validation_curves": validation_charts(runs, rows),
         "domain_curves": domain_charts(runs),
         "losses": loss_charts(runs),
         "examples": pictures(runs),

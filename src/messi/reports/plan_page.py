@@ -30,7 +30,7 @@ class PlanPage:
     closer: Sequence[FinishedRun]
     """Runs to show in detail."""
     of_many: int
-    """How many methods the plan has, of which they are one run each."""
+    """How many methods have finished runs, of which they are one each."""
 
     def write(self, out: Path) -> None:
         """Write the page."""

@@ -94,8 +94,10 @@ def read_run(path: Path, label: str = "") -> FinishedRun:
         )
     except KeyError as error:
         raise MessiError(f"{path} is not a run that this version can read: {error} is missing.") from error
-    if not run.selected(run.validation):
-        raise MessiError(f"{path} is damaged: records.jsonl says nothing of the selected step {run.selected_step}.")
+    if not run.selected(run.validation) or set(run.targets) - {r.domain for r in run.selected("target")}:
+        raise MessiError(
+            f"{path} is damaged: records.jsonl lacks evaluations of the selected step {run.selected_step}."
+        )
     return run
 
 
