@@ -24,7 +24,7 @@ def done(labels: Mapping[str, Label]) -> dict[str, Any]:
 
 def table_of(folder: Path, made: Made, *, seeds: int = 2) -> Table:
     experiment = Mechanism(seeds=seeds)
-    _, table = experiment.sections(made_results(folder, experiment, made))
+    _, table, _ = experiment.sections(made_results(folder, experiment, made))
     assert isinstance(table, Table)
     return table
 

@@ -17,7 +17,7 @@ from messi.experiments._domainbed.data import BENCHMARKS
 from messi.experiments._domainbed.rows import ROWS
 from messi.experiments.domainbed import Domainbed
 from messi.experiments.paper.domainbed import MAIN_EXTENDED
-from messi.reports.paper_tables import Published, Table
+from messi.reports.paper_tables import Cell, Published, Table
 from messi.reports.statistics import summarise
 from messi.reports.table_markdown import markdown
 from messi.sweeps.plan import Label, Plan
@@ -143,7 +143,7 @@ def test_missing_data_is_one_sentence_before_anything_runs(tmp_path: Path, capsy
 
 
 def test_tables_hold_the_numbers_of_the_runs(tmp_path: Path) -> None:
-    main_table, pacs, differences = tables_of(TWO, made_results(tmp_path, TWO, done))
+    main_table, pacs, differences, _ = tables_of(TWO, made_results(tmp_path, TWO, done))
     # ERM's averages over targets are 75 with the first seed and 79 with the second.
     average = cell_of(main_table, "PACS", "ERM")
     assert average.ours is not None
@@ -166,11 +166,49 @@ def test_tables_hold_the_numbers_of_the_runs(tmp_path: Path) -> None:
     assert [row.heads for row in differences.rows] == [("MESSI-Ti-OT", "PACS")]
 
 
+def test_what_was_learned_is_averaged_over_targets_then_seeds(tmp_path: Path) -> None:
+    """Of MESSI 0.1 with the first seed and 0.3 with the second, more for two of the targets; ERM has no router."""
+
+    def made(labels: Mapping[str, Label]) -> dict[str, Any]:
+        entropy = 0.1 + 0.2 * int(labels["seed"]) + (0.2 if labels["target"] in ("photo", "sketch") else 0.0)
+        routing = {"routing": {"entropy": entropy}} if labels["method"] == "MESSI-Ti-OT" else {}
+        return {**done(labels), "diagnostics": {"calibration": {"target": {"ece": 0.05}}, **routing}}
+
+    results = made_results(tmp_path, TWO, made)
+    table = tables_of(TWO, results)[-1]
+    entropy = cell_of(table, "Routing ent.", "MESSI-Ti-OT", "PACS").ours
+    assert entropy is not None
+    assert [entropy.mean, entropy.spread, entropy.n] == pytest.approx([0.3, 0.02**0.5, 2])
+    assert cell_of(table, "Routing ent.", "ERM", "PACS") == Cell()
+    assert cell_of(table, "ECE target %", "ERM", "PACS").ours == summarise([5.0, 5.0])
+
+    (run,) = results.where(method="ERM", target="photo", seed=1)
+    (run.path / "diagnostics.json").unlink()
+    main_table, *_, table = tables_of(TWO, results)
+    cell = cell_of(table, "ECE target %", "ERM", "PACS")
+    assert (cell.state, cell.ours) == ("failed", summarise([5.0]))
+    assert "diagnostics.json" in cell.reason
+    assert cell_of(main_table, "PACS", "ERM").state == "done"
+
+
+def test_the_papers_numbers_stand_beside_its_own_backbones_alone(tmp_path: Path) -> None:
+    """It says ResNet-50 without a version."""
+    for backbone, paper in (
+        ("resnet50_v1", Published(83.8, 0.8)),
+        ("resnet50", Published(83.8, 0.8)),
+        ("resnet18", None),
+    ):
+        experiment = dataclasses.replace(TWO, rows=("ERM",), backbone=backbone)
+        main_table, pacs, _ = tables_of(experiment, made_results(tmp_path / backbone, experiment, done))
+        assert cell_of(main_table, "PACS", "ERM").paper == paper
+        assert (cell_of(pacs, "Sketch", "ERM").paper is None) == (paper is None)
+
+
 def test_the_worst_target_is_of_the_same_seeds_as_the_average(tmp_path: Path) -> None:
     def made(labels: Mapping[str, Label]) -> dict[str, Any] | None:
         return None if (labels["seed"], labels["target"]) == (0, "photo") else done(labels)
 
-    _, pacs, _ = tables_of(TWO, made_results(tmp_path, TWO, made))
+    _, pacs, *_ = tables_of(TWO, made_results(tmp_path, TWO, made))
     # Of the second seed alone: cartoon has 72 and sketch 70, though over both sketch has 65.
     average, worst = (cell_of(pacs, column, "ERM") for column in ("Avg.", "Worst"))
     assert average.ours == summarise([79.0])
@@ -183,6 +221,7 @@ def test_a_row_alone_has_nothing_to_differ_from(tmp_path: Path) -> None:
     assert [table.name for table in tables_of(alone, made_results(tmp_path, alone, done))] == [
         "domainbed",
         "domainbed_pacs",
+        "domainbed_learned",
     ]
 
 
@@ -210,7 +249,7 @@ def test_states_are_shown(tmp_path: Path) -> None:
             )
         return done(labels)
 
-    main_table, pacs, differences = tables_of(TWO, made_results(tmp_path, TWO, made))
+    main_table, pacs, differences, _ = tables_of(TWO, made_results(tmp_path, TWO, made))
     states = {c: cell_of(pacs, c, "MESSI-Ti-OT").state for c in ("Art", "Cartoon", "Photo", "Sketch", "Avg.", "Worst")}
     assert states == {
         "Art": "failed",

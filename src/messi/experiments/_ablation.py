@@ -10,6 +10,7 @@ from messi.core.config import Bounds
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments._backbones import DEIT_S, pretrained, title
 from messi.experiments._base import Experiment
+from messi.experiments._diagnostics import learned
 from messi.experiments._differences import On, differences
 from messi.experiments._domainbed.data import BENCHMARKS, STAND_IN, Benchmark, DataName
 from messi.experiments._results import Results
@@ -73,6 +74,10 @@ class Ablation(Experiment):
         """Return by how much every variant exceeds the one that all are compared with."""
         name, provenance = f"{self.name}_differences", self.provenance(results)
         return differences(results, name=name, baseline=self.compared_with, provenance=provenance, on=on)
+
+    def learned(self, results: Results) -> Table:
+        """Return what the models of every variant have learned."""
+        return learned(results, name=f"{self.name}_learned", provenance=self.provenance(results))
 
     def _data(self, results: Results) -> str:
         titles = _different(results, "data")

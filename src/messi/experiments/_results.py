@@ -1,5 +1,6 @@
 """From the runs of a plan to the cells of a table."""
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -58,8 +59,11 @@ class Results:
         return {(str(o.labels.get(by, "")), int(o.labels["seed"])): value(o) for o in done}
 
     def cell(self, paper: Published | None = None, value: Value = target_accuracy, **labels: Label) -> Cell:
-        """Return the cell of a table for the runs with some labels."""
-        return replace(self.state(**labels), ours=self.summary(value, **labels), paper=paper)
+        """Return the cell of a table for the runs with some labels; empty where those that are done have no value."""
+        found = self.summary(value, **labels)
+        if found and math.isnan(found.mean):
+            return Cell(paper=paper)
+        return replace(self.state(**labels), ours=found, paper=paper)
 
     def state(self, **labels: Label) -> Cell:
         """Return a cell without a value that says what became of the runs with some labels."""

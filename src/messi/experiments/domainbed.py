@@ -96,7 +96,7 @@ class Domainbed(Experiment):
         ]
 
     def sections(self, results: Results) -> list[Section]:
-        """Return the main table, a table for every data set and the differences to the baseline."""
+        """Return the main table, a table for every data set, the differences to the baseline and what was learned."""
         tables = Tables(
             results=results,
             rows={name: self._backbone(name) for name in self._rows},
@@ -105,7 +105,7 @@ class Domainbed(Experiment):
             remarks=self._remarks(),
         )
         compared = [tables.differences()] if len(self._rows) > 1 else []
-        return [tables.main(), *map(tables.by_target, self._benchmarks), *compared]
+        return [tables.main(), *map(tables.by_target, self._benchmarks), *compared, tables.learned()]
 
     @property
     def _rows(self) -> tuple[str, ...]:

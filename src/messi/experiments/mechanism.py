@@ -55,7 +55,7 @@ class Mechanism(Ablation):
         return self.planned(VARIANTS, self.benchmark("pacs"))
 
     def sections(self, results: Results) -> list[Section]:
-        """Return the table, and the differences to the same network without alignment."""
+        """Return the table, the differences to the same network without alignment, and what was learned."""
         rows = tuple(self._row(results, variant) for variant in VARIANTS)
         table = Table(
             name="mechanism",
@@ -65,7 +65,7 @@ class Mechanism(Ablation):
             columns=(Column(self.benchmark("pacs").title),),
             groups=(rows[:4], rows[4:]),
         )
-        return [table, self.differences(results)]
+        return [table, self.differences(results), self.learned(results)]
 
     def _row(self, results: Results, variant: str) -> Row:
         paper = self.paper(MECHANISM[variant]).get("PACS")

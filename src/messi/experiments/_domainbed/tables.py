@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from messi.experiments._backbones import title
+from messi.experiments._backbones import of_paper, title
+from messi.experiments._diagnostics import learned
 from messi.experiments._differences import differences
 from messi.experiments._domainbed.data import BENCHMARKS, Benchmark
 from messi.experiments._domainbed.rows import ROWS
@@ -47,6 +48,10 @@ class Tables:
         provenance = self._provenance(self.benchmarks)
         return differences(self.results, name="domainbed_differences", baseline=self.baseline, provenance=provenance)
 
+    def learned(self) -> Table:
+        """Return what the models of every row have learned on every data set."""
+        return learned(self.results, name="domainbed_learned", provenance=self._provenance(self.benchmarks))
+
     def _averages(self, row: str) -> list[Cell]:
         paper = self._main_paper(row)
         return [self.results.cell(paper.get(b.title), method=row, data=b.title) for b in self.benchmarks]
@@ -82,10 +87,10 @@ class Tables:
 
     def _is_papers(self, row: str) -> bool:
         """Tell whether a row ran on the backbone that the paper has it on."""
-        return self.rows[row] == ROWS[row].backbone
+        return of_paper(self.rows[row]) == ROWS[row].backbone
 
     def _main_paper(self, row: str) -> Mapping[str, Published]:
-        backbone = title(self.rows[row])
+        backbone = title(of_paper(self.rows[row]))
         return MAIN_EXTENDED.get(("ERM" if row == "ERM-S" else row, backbone), _UNPUBLISHED)
 
     def _row(self, name: str, cells: list[Cell]) -> Row:
