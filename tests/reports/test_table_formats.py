@@ -72,6 +72,17 @@ def test_markdown() -> None:
     assert "[1] seed 2: out of memory" in markdown(TABLE)
 
 
+def test_the_title_stands_once_above_the_table_and_the_rest_beside_it() -> None:
+    table = replace(TABLE, title="Accuracy <all>", explanation="By method")
+    rest = table.about
+    assert rest.startswith("By method. Data: ")
+    assert table.caption == f"Accuracy <all>. {rest}"
+    assert markdown(table).startswith("## Accuracy \\<all\\>\n\nBy method. ")
+    page = html(table)
+    assert page.index("<h2>Accuracy &lt;all&gt;</h2>") < page.index("<table") < page.index("By method. ")
+    assert f"\\caption{{{escape(table.caption)}}}" in latex(table)
+
+
 def test_csv_has_one_line_per_cell_with_all_digits() -> None:
     lines = list(csv.DictReader(io.StringIO(as_csv(TABLE))))
     assert [(line["Method"], line["column"]) for line in lines] == [

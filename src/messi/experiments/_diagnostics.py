@@ -33,9 +33,9 @@ COLUMNS: dict[Column, Value] = {
     Column("Expert cos.", "none", 3): diagnostic("similarity", "mean_off_diagonal"),
     Column("Routing JS (1e-4)", "none"): diagnostic("routing", "template_divergence", unit=1e-4),
 }
-TITLE = (
-    "What the models have learned, the mean over the targets, on the held-out part of the source domains unless a head "
-    "says target: calibration error; energy distance between two domains of a class in what the classifier reads; "
+EXPLANATION = (
+    "The mean over the targets, on the held-out part of the source domains unless a head says target: expected "
+    "calibration error; energy distance between two domains of a class in what the classifier reads; "
     "accuracy of a linear probe for the domain within a class, and that of chance; entropy of the routing in nats, "
     "deviation of the experts' loads, share of experts with less than 1 % of the load, mean cosine of two experts' "
     "outputs, and Jensen-Shannon divergence in nats between a domain's routing of a class and the mean over domains. "
@@ -55,5 +55,12 @@ def learned(results: Results, *, name: str, provenance: Provenance) -> Table:
         )
         for method, data in kinds
     )
-    heads = ("Method", "Data")
-    return Table(name=name, title=TITLE, provenance=provenance, heads=heads, columns=tuple(COLUMNS), groups=(rows,))
+    return Table(
+        name=name,
+        title="What the models have learned",
+        explanation=EXPLANATION,
+        provenance=provenance,
+        heads=("Method", "Data"),
+        columns=tuple(COLUMNS),
+        groups=(rows,),
+    )

@@ -34,7 +34,8 @@ def differences(
     ]
     return Table(
         name=name,
-        title=_title(baseline, on, WORDS[within] if len(_values(results, within)) > 1 else ""),
+        title=f"Differences to {baseline} in accuracy on {on}",
+        explanation=_explanation(WORDS[within] if len(_values(results, within)) > 1 else ""),
         provenance=provenance,
         heads=("Method", "Data") if data else ("Method",),
         columns=COLUMNS,
@@ -43,11 +44,11 @@ def differences(
     )
 
 
-def _title(baseline: str, on: On, group: str) -> str:
+def _explanation(group: str) -> str:
     pairs, draws = (f"{group} and seed", f" within each {group}") if group else ("seed", "")
     return (
-        f"Differences to {baseline} in accuracy on {on}, in points, paired by {pairs}, with the 95 % interval of "
-        f"a bootstrap{draws}, which is too narrow for few seeds. A difference needs two pairs"
+        f"In points, paired by {pairs}, with the 95 % interval of a bootstrap{draws}, which is too narrow for few "
+        "seeds. A difference needs two pairs"
         + (f", one for each {group}; an interval needs two for each" if group else "")
     )
 

@@ -43,11 +43,26 @@ class Growing(Experiment):
         )
 
     def table(
-        self, results: Results, *, name: str, title: str, head: str, columns: tuple[Column, ...], rows: tuple[Row, ...]
+        self,
+        results: Results,
+        *,
+        name: str,
+        title: str,
+        explanation: str = "",
+        head: str,
+        columns: tuple[Column, ...],
+        rows: tuple[Row, ...],
     ) -> Table:
         """Return a table that says how its numbers came about."""
-        provenance = self._provenance(results)
-        return Table(name=name, title=title, provenance=provenance, heads=(head,), columns=columns, groups=(rows,))
+        return Table(
+            name=name,
+            title=title,
+            explanation=explanation,
+            provenance=self._provenance(results),
+            heads=(head,),
+            columns=columns,
+            groups=(rows,),
+        )
 
     def differences(self, results: Results, on: On = "the target") -> Table:
         """Return by how much every method exceeds the one that all are compared with."""

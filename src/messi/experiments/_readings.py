@@ -27,7 +27,8 @@ READINGS: dict[str, AlgorithmConfig] = {
 }
 SMALL_READINGS = ("ERM", "MESSI, defaults", "sum over slots", "diversity by the equation", "MMD")
 BASELINE = "MESSI, defaults"
-TITLE = "MESSI with one option changed at a time; a default may be chosen by validation alone"
+TITLE = "MESSI with one option changed at a time"
+EXPLANATION = "A default may be chosen by validation alone"
 
 
 def at(rate: float) -> str:

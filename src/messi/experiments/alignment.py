@@ -78,7 +78,8 @@ class Alignment(Ablation):
         rows = tuple(self._row(seen, benchmark, found[benchmark.title]) for benchmark in self._benchmarks)
         whole = Table(
             name="alignment",
-            title=self._heading(),
+            title="Responsibilities and selected slots",
+            explanation=self._explanation(),
             provenance=self.provenance(results),
             heads=("Data",),
             columns=COLUMNS,
@@ -116,7 +117,8 @@ class Alignment(Ablation):
         of_data = Results(results.where(data=benchmark.title))
         return Table(
             name="alignment_short",
-            title=(
+            title=f"Selected slots on {benchmark.title} in short",
+            explanation=(
                 "Control: r and J of Global-MoE and Random-Subset-MoE, and the mean of their Delta; MESSI: r and J "
                 f"with Global-MoE, and its Delta; as in the table 'alignment', {self.share:.0%} of the slots selected"
             ),
@@ -144,7 +146,7 @@ class Alignment(Ablation):
             for column in columns
         )
 
-    def _heading(self) -> str:
+    def _explanation(self) -> str:
         return (
             "Responsibilities of each model's own router on the held-out part of the source domains, mean over the "
             f"targets: their correlation r, and the overlap J of the {self.share:.0%} of the slots with the largest "

@@ -96,7 +96,7 @@ class Cost(Experiment):
         results = results.readable(RunDir.read_timing)
         rows = tuple(self._row(results, method) for method in self._methods)
         provenance = results.provenance(data=self._circumstances(results), reduced=self.reduced if self.small else "")
-        heading = (
+        explanation = (
             f"Seconds per 1,000 steps after the first {WARM_UP}, without and with evaluations, the former relative to "
             "ERM; images of the target per second, reading and resizing included, and seconds for them relative to "
             "ERM. The paper gives prediction without a unit, so only its ratio to ERM stands beside ours"
@@ -104,7 +104,8 @@ class Cost(Experiment):
         return [
             Table(
                 name="cost",
-                title=heading,
+                title="Time of training and prediction",
+                explanation=explanation,
                 provenance=provenance,
                 heads=("Method", "Backbone"),
                 columns=COLUMNS,

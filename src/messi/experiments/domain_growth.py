@@ -89,11 +89,16 @@ class DomainGrowth(Growing):
 
     def _summary(self, results: Results) -> Table:
         rows = tuple(Row((m,), self._growth_cells(results, m), m == "MESSI") for m in self._methods)
-        title = (
-            "Fixed-budget domain growth. K* is where the mean curve of the complete seeds peaks; Peak, Drop and "
-            "RelDrop are means over seeds of what each of them has at that K*"
+        return self.table(
+            results,
+            name="domain_growth",
+            title="Fixed-budget domain growth",
+            explanation="K* is where the mean curve of the complete seeds peaks; Peak, Drop and RelDrop, the latter in "
+            "percent, are means over seeds of what each of them has at that K*",
+            head="Method",
+            columns=COLUMNS,
+            rows=rows,
         )
-        return self.table(results, name="domain_growth", title=title, head="Method", columns=COLUMNS, rows=rows)
 
     def _cell(self, results: Results, method: str, number: int) -> Cell:
         paper = None if self.small else FULL.get(method, {}).get(str(number))

@@ -66,7 +66,7 @@ class Iwildcam(Experiment):
     def sections(self, results: Results) -> list[Section]:
         """Return macro F1 as in the paper, and accuracy."""
         names = [f"{split} {what}" for what in ("F1", "acc.") for split in SPLITS]
-        heading = (
+        explanation = (
             f"Macro F1 over the classes that occur in a split, and accuracy, in percent, on {title(self._backbone)}; "
             f"MESSI with {self.discrepancy.upper()}. The step is selected by the macro F1 on OOD Val, as WILDS does; "
             "the paper names the split, not the score"
@@ -75,7 +75,8 @@ class Iwildcam(Experiment):
         return [
             Table(
                 name="iwildcam",
-                title=heading,
+                title="Macro F1 and accuracy on iWildCam",
+                explanation=explanation,
                 provenance=results.provenance(data=data, reduced=self.reduced if self.small else ""),
                 heads=("Method",),
                 columns=tuple(Column(name, digits=2) for name in names),

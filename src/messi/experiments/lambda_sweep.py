@@ -64,14 +64,15 @@ class LambdaSweep(Ablation):
     def sections(self, results: Results) -> list[Section]:
         """Return the table, the differences to no invariance and, once there is a finished run, the figure."""
         diagnosed = results.readable(RunDir.read_diagnostics)
-        heading = (
-            "By weight of L_ssi: mean energy distance between two domains of a class in what the classifier reads (the "
+        explanation = (
+            "Mean energy distance between two domains of a class in what the classifier reads (the "
             "paper does not say which discrepancy), accuracy of a linear probe for the domain within a class, both on "
             "the held-out part of the source domains, and accuracy on the target, the latter two in percent"
         )
         table = Table(
             name="lambda_sweep",
-            title=heading + self._remark(),
+            title="Domains and accuracy by the weight of L_ssi",
+            explanation=explanation + self._remark(),
             provenance=self.provenance(results),
             heads=("lambda",),
             columns=tuple(COLUMNS),

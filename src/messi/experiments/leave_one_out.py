@@ -58,15 +58,16 @@ class LeaveOneOut(Ablation):
         """Return the table, and the differences to MESSI with all of its terms."""
         diagnosed = results.readable(RunDir.read_diagnostics)
         accuracy = Column(f"{self.benchmark('pacs').title} Acc.", digits=2)
-        heading = (
-            "MESSI without some of its terms: accuracy on the target in percent, and diagnostics on the held-out part "
+        explanation = (
+            "Accuracy on the target in percent, and diagnostics on the held-out part "
             "of the source domains, in units of the power of ten in their heads: entropy of the routing in nats, "
             "deviation of the experts' loads, mean cosine of two experts' outputs, and Jensen-Shannon divergence in "
             "nats between a domain's routing of a class and the mean over domains"
         )
         table = Table(
             name="leave_one_out",
-            title=heading,
+            title="MESSI without some of its terms",
+            explanation=explanation,
             provenance=self.provenance(results),
             heads=("Variant",),
             columns=(accuracy, *(Column(name, "down") for name in DIAGNOSTICS)),

@@ -59,7 +59,8 @@ class Mechanism(Ablation):
         rows = tuple(self._row(results, variant) for variant in VARIANTS)
         table = Table(
             name="mechanism",
-            title="Out-of-domain accuracy of the same network by what is aligned, mean over the targets",
+            title="Out-of-domain accuracy by what is aligned",
+            explanation="The same network throughout; the mean over the targets",
             provenance=self.provenance(results),
             heads=HEADS,
             columns=(Column(self.benchmark("pacs").title),),

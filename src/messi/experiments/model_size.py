@@ -78,14 +78,15 @@ class ModelSize(Experiment):
 
     def sections(self, results: Results) -> list[Section]:  # noqa: ARG002 (there are none)
         """Return the counts beside the paper's."""
-        heading = (
+        explanation = (
             "Millions of parameters that a trained model predicts with, without its classifier, counted from the "
             f"networks; nothing is trained. {_remark()}"
         )
         return [
             Table(
                 name="model_size",
-                title=heading,
+                title="Model sizes",
+                explanation=explanation,
                 provenance=Provenance(version=version()),
                 heads=("Method", "Backbone"),
                 columns=COLUMNS,

@@ -12,7 +12,7 @@ from messi.algorithms.messi import Messi
 from messi.engine.config import RunConfig
 from messi.experiments._base import Section
 from messi.experiments._growth import Growing
-from messi.experiments._readings import BASELINE, READINGS, SMALL_READINGS, TITLE, at
+from messi.experiments._readings import BASELINE, EXPLANATION, READINGS, SMALL_READINGS, TITLE, at
 from messi.experiments._results import Results, source_accuracy, target_accuracy
 from messi.reports.paper_tables import Column, Row
 from messi.sweeps.plan import Planned
@@ -53,7 +53,9 @@ class Readings(Growing):
             for reading in self._readings
         )
         columns = tuple(Column(f"{name}, K = {number}", digits=2) for number, name in places)
-        table = self.table(results, name="readings", title=TITLE, head="Reading", columns=columns, rows=rows)
+        table = self.table(
+            results, name="readings", title=TITLE, explanation=EXPLANATION, head="Reading", columns=columns, rows=rows
+        )
         return [table, self.differences(results, on="validation data")]
 
     @property

@@ -11,7 +11,7 @@ from messi.algorithms.messi import Messi
 from messi.experiments._ablation import Ablation
 from messi.experiments._backbones import DEIT_TI
 from messi.experiments._base import Section
-from messi.experiments._readings import BASELINE, READINGS, SMALL_READINGS, TITLE, at
+from messi.experiments._readings import BASELINE, EXPLANATION, READINGS, SMALL_READINGS, TITLE, at
 from messi.experiments._results import Results, source_accuracy
 from messi.reports.paper_tables import Column, Row, Table
 from messi.sweeps.plan import Planned
@@ -44,7 +44,8 @@ class ReadingsPacs(Ablation):
         columns = ("validation", *targets.values(), "Avg.")
         table = Table(
             name="readings_pacs",
-            title=f"{TITLE}. Validation is the mean over the held-out parts of the sources and over the targets",
+            title=TITLE,
+            explanation=f"{EXPLANATION}: the mean over the held-out parts of the sources and over the targets",
             provenance=self.provenance(results),
             heads=("Reading",),
             columns=tuple(Column(name, digits=2) for name in columns),

@@ -101,14 +101,15 @@ class Specialisation(Ablation):
     def sections(self, results: Results) -> list[Section]:
         """Return the table, and the cosines of every method as a picture."""
         found = measured(results, EXPERTS)
-        heading = (
+        explanation = (
             "Mean cosine between the outputs of two experts, effective rank of the outputs of all experts, and share "
             f"of experts with a mean routing below {DEAD_BELOW:g}, on all of the target; the experts of MESSI's head, "
             "or of the last block that has experts, for the class token"
         )
         table = Table(
             name="specialisation",
-            title=heading,
+            title="Specialisation of the experts",
+            explanation=explanation,
             provenance=self.provenance(results),
             heads=("Method",),
             columns=COLUMNS,

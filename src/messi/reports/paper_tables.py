@@ -82,6 +82,9 @@ class Table:
     name: str
     """Short, for a file or a label."""
     title: str
+    """A few words to stand above it."""
+    explanation: str = ""
+    """What its rows and columns are, where they do not say it themselves."""
     provenance: Provenance
     heads: tuple[str, ...]
     """Above the texts of a row."""
@@ -106,12 +109,17 @@ class Table:
 
     @property
     def caption(self) -> str:
-        """The title, how the numbers came about, and what the signs in the cells mean, of those that occur."""
+        """The title and all that is to be known."""
+        return f"{self.title}. {self.about}"
+
+    @property
+    def about(self) -> str:
+        """What the numbers are, how they came about, and what the signs in the cells mean, of those that occur."""
         p = self.provenance
         cells = [cell for row in self.rows for cell in row.cells]
         stated = {"Data": p.data, "Protocol": p.protocol, "Selection": p.selection, "Target part": p.target_part}
         sentences = [
-            self.title.rstrip("."),
+            self.explanation.rstrip("."),
             *(f"{name}: {text}" for name, text in stated.items() if text),
             self._seeds(),
             f"± is {_DISPERSIONS[p.dispersion]}" if any(c.ours and c.ours.spread is not None for c in cells) else "",

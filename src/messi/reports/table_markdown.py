@@ -8,12 +8,14 @@ from messi.reports.paper_tables import ARROWS, Row, Table
 
 
 def markdown(table: Table) -> str:
-    """Return the table, its caption before it and its notes after it."""
+    """Return the table under its title, what is to be known before it and its notes after it."""
     names = [*map(_escape, table.heads), *(_escape(c.name) + ARROWS[c.direction] for c in table.columns)]
     rule = ["---"] * len(table.heads) + ["---:"] * len(table.columns)
     rows = [line for row in table.rows for line in _lines(table, row)]
     notes = [f"[{place}] {_escape(note)}\n" for place, note in enumerate(table.notes, 1)]
-    return "\n".join([_escape(table.caption), "", *map(_line, [names, rule, *rows]), "", *notes])
+    return "\n".join(
+        [f"## {_escape(table.title)}", "", _escape(table.about), "", *map(_line, [names, rule, *rows]), "", *notes]
+    )
 
 
 def _lines(table: Table, row: Row) -> list[list[str]]:

@@ -40,8 +40,9 @@ class Tables:
         """Return the accuracy on every target of a data set, their mean and the worst."""
         rows = tuple(self._row(name, self._targets(name, benchmark)) for name in self.rows)
         columns = tuple(Column(name) for name in (*benchmark.targets.values(), AVERAGE, "Worst"))
-        heading = f"Out-of-domain accuracy on {benchmark.title} by target; the worst is that with the lowest mean"
-        return self._table(f"domainbed_{benchmark.name}", [benchmark], heading, columns, rows)
+        heading = f"Out-of-domain accuracy on {benchmark.title} by target"
+        worst = "The worst target is that with the lowest mean"
+        return self._table(f"domainbed_{benchmark.name}", [benchmark], heading, columns, rows, worst)
 
     def differences(self) -> Table:
         """Return by how much every row exceeds the baseline on every data set."""
@@ -103,10 +104,17 @@ class Tables:
         heading: str,
         columns: tuple[Column, ...],
         rows: tuple[Row, ...],
+        explanation: str = "",
     ) -> Table:
-        provenance = self._provenance(benchmarks)
-        heads = ("Method", "Backbone")
-        return Table(name=name, title=heading, provenance=provenance, heads=heads, columns=columns, groups=(rows,))
+        return Table(
+            name=name,
+            title=heading,
+            explanation=explanation,
+            provenance=self._provenance(benchmarks),
+            heads=("Method", "Backbone"),
+            columns=columns,
+            groups=(rows,),
+        )
 
     def _provenance(self, benchmarks: Sequence[Benchmark]) -> Provenance:
         outcomes = [o for b in benchmarks for o in self.results.where(data=b.title)]
