@@ -149,9 +149,7 @@ def test_tables_hold_the_numbers_of_the_runs(tmp_path: Path) -> None:
     assert average.ours is not None
     assert [average.ours.mean, average.ours.spread, average.ours.n] == pytest.approx([77, 8**0.5, 2])
     assert average.paper == Published(83.8, 0.8)
-    grand = cell_of(main_table, "Avg.", "ERM")
-    assert grand.ours == average.ours
-    assert grand.paper is None, "the paper's average is over four data sets"
+    assert [column.name for column in main_table.columns] == ["PACS"], "an average over one would say it twice"
 
     assert cell_of(pacs, "Sketch", "ERM").ours == summarise([60.0, 70.0])
     assert cell_of(pacs, "Avg.", "ERM").ours == average.ours
@@ -236,6 +234,7 @@ def test_an_average_over_data_sets_gives_each_the_same_weight(tmp_path: Path) ->
 
     main_table = tables_of(experiment, made_results(tmp_path, experiment, one))[0]
     grand = cell_of(main_table, "Avg.", "ERM")
+    assert grand.paper is None, "the paper's average is over four data sets"
     assert grand.ours is not None
     assert grand.ours.mean == pytest.approx(60)
     assert (grand.ours.n, grand.state) == (1, "incomplete")
@@ -260,7 +259,7 @@ def test_states_are_shown(tmp_path: Path) -> None:
         "Worst": "failed",
     }
     assert pacs.notes == ("CUDA out of memory",)
-    for table, column in ((main_table, "PACS"), (main_table, "Avg."), (pacs, "Worst"), (differences, "Difference")):
+    for table, column in ((main_table, "PACS"), (pacs, "Avg."), (pacs, "Worst"), (differences, "Difference")):
         cell = cell_of(table, column, "MESSI-Ti-OT")
         assert (cell.ours, cell.state) == (None, "failed")
     assert cell_of(main_table, "PACS", "ERM").state == "done"

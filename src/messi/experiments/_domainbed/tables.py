@@ -31,10 +31,11 @@ class Tables:
     """What is to be said of the protocol."""
 
     def main(self) -> Table:
-        """Return the accuracy on every data set, the mean over its targets, and the mean over the data sets."""
-        rows = tuple(self._row(name, [*self._averages(name), self._grand(name)]) for name in self.rows)
-        columns = tuple(Column(benchmark.title) for benchmark in self.benchmarks)
-        return self._table("domainbed", self.benchmarks, "Out-of-domain accuracy", (*columns, Column(AVERAGE)), rows)
+        """Return the accuracy on every data set, the mean over its targets, and of several the mean over them."""
+        several = len(self.benchmarks) > 1
+        rows = tuple(self._row(name, self._averages(name) + [self._grand(name)] * several) for name in self.rows)
+        names = [benchmark.title for benchmark in self.benchmarks] + [AVERAGE] * several
+        return self._table("domainbed", self.benchmarks, "Out-of-domain accuracy", tuple(map(Column, names)), rows)
 
     def by_target(self, benchmark: Benchmark) -> Table:
         """Return the accuracy on every target of a data set, their mean and the worst."""
