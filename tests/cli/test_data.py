@@ -163,3 +163,11 @@ def test_without_a_subcommand_they_are_all_told(tmp_path: Path) -> None:
     done = messi(cwd=tmp_path)
     assert done.returncode == 0
     assert [row[0] for row in rows(done.stdout) if row][1:5] == ["list", "prepare", "verify", "show"]
+
+
+@pytest.mark.parametrize("word", ["prepare", "verify", "show"])
+def test_help_needs_no_data(word: str, tmp_path: Path) -> None:
+    done = messi(word, "--help", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: messi data {word} DATA")
+    assert f"'messi data {word} DATA --help'" in done.stdout

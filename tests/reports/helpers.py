@@ -40,6 +40,8 @@ class Sample:
     fingerprint: str = "f00d"
     settings: dict[str, Any] = field(default_factory=dict)
     """More settings of the algorithm."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """More settings of the data."""
     steps: int = 30
     more: tuple[Record, ...] = ()
     """Records besides those of the three evaluations."""
@@ -72,7 +74,7 @@ class Sample:
 
     def _description(self) -> dict[str, Any]:
         config = {
-            "data": {"name": "pets"},
+            "data": {"name": "pets", **self.data},
             "target": list(self.targets),
             "algorithm": {"name": self.algorithm, **self.settings},
             "training": {"steps": self.steps},

@@ -86,6 +86,27 @@ def test_an_expert_alone_is_not_called_none(tmp_path: Path) -> None:
     assert "There is no likeness of experts to show for messi: the method has none, or one alone." in page
 
 
+def test_routing_to_one_expert_is_said_of_the_run_that_does_so_alone(tmp_path: Path) -> None:
+    said = "Every input goes to one expert, with weight 1"
+    one, sure, several = (document() for _ in range(3))
+    one["router"] = several["router"] = "blocks"
+    one["routing"]["entropy"] = sure["routing"]["entropy"] = 0  # a softmax may be as sure as that
+    others = [Sample(diagnostics=sure), Sample(algorithm="omoe", diagnostics=several), Sample(algorithm="erm")]
+    assert said not in page_of(tmp_path / "others.html", *others)
+    page = page_of(tmp_path / "page.html", *others, Sample(algorithm="gmoe", diagnostics=one))
+    assert page.count(said) == 1
+    assert "gmoe" in page[page.index('id="routing"') : page.index(said)].rpartition("<summary>")[2]
+
+
+def test_labels_that_are_wrong_on_purpose_are_told_beside_the_mistakes(tmp_path: Path) -> None:
+    said = "In these data a label is wrong on purpose with a chance of 25.0\N{NO-BREAK SPACE}%"
+    exact = Sample(diagnostics=document(), data={"label_noise": 0.0})
+    noisy = Sample(diagnostics=document(), data={"label_noise": 0.25})
+    assert "wrong on purpose" not in page_of(tmp_path / "exact.html", exact, Sample(diagnostics=document()))
+    page = page_of(tmp_path / "page.html", exact, noisy).replace("&nbsp;", "\N{NO-BREAK SPACE}")
+    assert page[page.index('id="mistakes"') :].count(said) == page.count(said) == 1
+
+
 def test_only_the_run_without_router_is_named(tmp_path: Path) -> None:
     page = page_of(tmp_path / "page.html", Sample(), Sample(algorithm="erm", experts=()))
     assert "There is no routing to show for erm:" in page

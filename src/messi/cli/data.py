@@ -21,19 +21,26 @@ from messi.data.verify import Finding, verify
 
 _SHOWN = 20
 _MOST_COLUMNS = 12
+_HELP = ("-h", "--help")
+_WHAT = "DATA is whatever 'messi train --data' takes"
 
 
 def main(arguments: list[str]) -> int:
     """Run one of the four subcommands."""
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if not arguments or arguments[0] in _HELP:
         _print("usage: messi data COMMAND\n")
         for name, command in COMMANDS.items():
-            _print(f"  {name:<20}{(command.__doc__ or '').splitlines()[0]}")
-        _print("\nDATA is whatever 'messi train --data' takes.")
+            _print(f"  {name:<20}{_about(command)}")
+        _print(f"\n{_WHAT}.")
         return 0
-    if arguments[0] not in _BY_WORD:
-        raise unknown_name("command of 'messi data'", arguments[0], _BY_WORD)
-    return _BY_WORD[arguments[0]](arguments[1:])
+    word, rest = arguments[0], arguments[1:]
+    if word not in _BY_WORD:
+        raise unknown_name("command of 'messi data'", word, _BY_WORD)
+    if rest and rest[0] in _HELP and word != "list":
+        _print(f"usage: messi data {word} DATA [OPTIONS]\n\n{_about(_BY_WORD[word])}\n")
+        _print(f"{_WHAT}, such as a folder or 'pacs'; 'messi data {word} DATA --help' describes its options.")
+        return 0
+    return _BY_WORD[word](rest)
 
 
 def list_all(arguments: list[str]) -> int:
@@ -113,8 +120,12 @@ def _parse(word: str, command: Callable[[list[str]], int], arguments: list[str])
         return config, out
 
     flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed, tyro.conf.AvoidSubcommands)
-    about = (command.__doc__ or "").splitlines()[0]
-    return tyro.cli(parsed, prog=f"messi data {word} DATA", description=about, args=arguments[1:], config=flat)
+    name, about = f"messi data {word} DATA", _about(command)
+    return tyro.cli(parsed, prog=name, description=about, args=arguments[1:], config=flat)
+
+
+def _about(command: Callable[[list[str]], int]) -> str:
+    return (command.__doc__ or "").splitlines()[0]
 
 
 def _row(name: str, cls: type[DataConfig]) -> Row:

@@ -13,7 +13,7 @@ from messi.core.errors import MessiError, unknown_name
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 COMMANDS = {
-    "demo": "train MESSI and ERM on the embedded data and compare them in a report",
+    "demo": "train MESSI and ERM on the embedded data, compare them in a report",
     "train": "train on a folder domain/class/image or on a data set by name",
     "evaluate": "measure a trained model on its target, or on other data",
     "predict": "classify images with a trained model",

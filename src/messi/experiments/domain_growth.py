@@ -2,6 +2,7 @@
 
 Claim: a strong global alignment loses accuracy as domains are added; MESSI, which aligns what the router pairs, hardly.
 Command: messi reproduce domain_growth --digits FOLDER (the four files of MNIST)
+Cost: 192 runs of 600 steps; 4.3 minutes on an H200 with --jobs 6.
 """
 
 from dataclasses import dataclass, replace

@@ -3,6 +3,7 @@
 Claim: none of the paper's. It leaves open the scale of epsilon, the number of Sinkhorn rounds, sum or mean over slots
 and the form of the diversity term; a default is chosen by the accuracy on source validation data, not by the target's.
 Command: messi reproduce readings --digits FOLDER (the four files of MNIST)
+Cost: 180 runs of 600 steps; 5.6 minutes on an H200 with --jobs 6.
 """
 
 from dataclasses import dataclass

@@ -2,6 +2,7 @@
 
 Claim: none of the paper's; readings.py has the same on Rotated-Colored MNIST, in a fraction of the time.
 Command: messi reproduce readings_pacs --weights FOLDER
+Cost: 240 runs of 5,000 steps.
 """
 
 from dataclasses import dataclass, replace

@@ -53,6 +53,16 @@ class FinishedRun:
         return [record for record in self.records if isinstance(record, kind)]
 
     @property
+    def label_noise(self) -> float:
+        """Chance that the data gives an example a wrong label on purpose, where its config has such a setting."""
+        return float(self.config["data"].get("label_noise", 0))
+
+    @property
+    def one_expert_each(self) -> bool:
+        """Whether every input went to one expert, with weight 1, however sure the router was, as in GMoE's blocks."""
+        return self.diagnostics.get("router") == "blocks" and self.diagnostics.get("routing", {}).get("entropy") == 0
+
+    @property
     def marked_step(self) -> int:
         """The step to mark in a curve over steps; 0 where the weights are of several."""
         return 0 if self.averaged_steps else self.selected_step
