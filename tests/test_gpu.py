@@ -208,7 +208,7 @@ def test_a_batch_of_another_size_is_taken_eagerly() -> None:
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    """The steps of the two parts are captured at different places."""
+    """The steps of the two parts are captured at different places, and at the break a record is begun."""
 
     class Stop:
         def __init__(self, at: int) -> None:
@@ -221,7 +221,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
         def __getattr__(self, name: str) -> Callable[..., None]:
             return lambda *_: None
 
-    wanted = dataclasses.replace(config(20), training=dataclasses.replace(config(20).training, evaluate_every=7))
+    training = dataclasses.replace(config(20).training, evaluate_every=7, log_every=3)
+    wanted = dataclasses.replace(config(20), training=training)
     with pytest.raises(KeyboardInterrupt):
         run(wanted, out=tmp_path / "stopped", device="cuda", observers=[Stop(12)])
     paths = [run(wanted, out=tmp_path / name, device="cuda").path for name in ("stopped", "whole")]

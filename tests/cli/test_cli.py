@@ -70,6 +70,20 @@ def test_predict_prints_json_and_takes_a_model_file(trained: Path) -> None:
     assert (done.returncode, answer["class"], answer["image"]) == (0, "blue", str(image))
 
 
+def test_a_finished_run_is_not_taken_for_one_of_images_that_were_added_since(
+    make_folder: MakeFolder, tmp_path: Path
+) -> None:
+    root = make_folder(images=3)
+    command = ("train", "--data", root, "--target", "photo", "--backbone", "tiny_cnn", "--algorithm", "erm", *QUICK)
+    for _ in range(2):
+        assert messi(*command, cwd=tmp_path).returncode == 0
+    draw = root / "sketch" / "across"
+    shutil.copy(draw / "0.png", draw / "new.png")
+    again = messi(*command, cwd=tmp_path)
+    assert again.returncode == 2
+    assert "holds a run with another data (its files have changed)" in again.stderr
+
+
 def test_evaluate_repeats_what_the_run_measured(trained: Path) -> None:
     done = messi("evaluate", "run", "--format", "json", cwd=trained)
     measured = {row["domain"]: row["accuracy"] for row in json.loads(done.stdout)}
@@ -120,6 +134,7 @@ def bad_inputs(tmp_path: Path, root: Path) -> dict[str, tuple[tuple[str | Path, 
         "negative weight": ((*folder, "--ssi-weight", "-1"), "ssi_weight must be at least 0, but is -1.0."),
         "no steps": ((*folder, "--steps", "0"), "steps must be at least 1, but is 0."),
         "unknown device": ((*folder, "--device", "abacus"), "There is no device 'abacus'"),
+        "useless device": ((*folder, "--backbone", "tiny_cnn", "--device", "mps"), "There is no device 'mps'"),
         "missing weights": ((*folder, "--backbone", "test_vit", "--weights", "none.pt"), "no weights file none.pt"),
         "features for a picture network": (("--data", "two_subsets", "--backbone", "small_cnn"), "takes images"),
     }

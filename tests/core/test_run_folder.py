@@ -1,4 +1,5 @@
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,33 @@ def test_tensors_and_description_come_back_bit_for_bit(tmp_path: Path) -> None:
     read, description = read_tensors(tmp_path / "t")
     assert description == {"step": 7, "names": ["x"]}
     assert all(torch.equal(read[name], tensor) and read[name].dtype == tensor.dtype for name, tensor in tensors.items())
+
+
+def test_a_tensor_file_can_be_read_by_whoever_can_read_the_others(tmp_path: Path) -> None:
+    write_text(tmp_path / "text", "")
+    write_tensors(tmp_path / "t", {"a": torch.randn(30)}, {})
+    assert (tmp_path / "t").stat().st_mode == (tmp_path / "text").stat().st_mode
+
+
+def test_what_a_write_that_was_killed_leaves_is_gone_after_the_next(tmp_path: Path) -> None:
+    """safetensors fills a file beside the one it is told, and names it at random."""
+    code = """
+import os, signal, sys, torch
+from pathlib import Path
+from messi.core import tensorfile
+
+def save(tensors, path, metadata):
+    Path(path).with_name(f".tmp{os.getpid()}").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+tensorfile.save_file = save
+tensorfile.write_tensors(Path(sys.argv[1]), {"a": torch.zeros(3)}, {})
+"""
+    for _ in range(2):
+        killed = subprocess.run([sys.executable, "-c", code, str(tmp_path / "t")], check=False)
+        assert killed.returncode == -signal.SIGKILL
+    write_tensors(tmp_path / "t", {"a": torch.randn(30)}, {})
+    assert [file.name for file in tmp_path.rglob("*")] == ["t"]
 
 
 @pytest.mark.parametrize("length", [0, 5, 40, -1])

@@ -16,6 +16,7 @@ from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, ExampleRecord, RoutingRecord, TrainRecord
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors
+from messi.data.examples import Examples
 from messi.engine.config import RunConfig
 from messi.engine.run import run
 from messi.evaluation.model import load
@@ -124,6 +125,22 @@ def test_another_config_in_the_same_folder_is_refused_and_the_run_stays(
     with pytest.raises(MessiError, match="another config: seed was 0 and is now 1"):
         run(dataclasses.replace(quick_config, seed=1), out=tmp_path / "run", device="cpu")
     assert (tmp_path / "run" / "records.jsonl").read_bytes() == before
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_left_as_it_is(
+    tmp_path: Path, quick_config: RunConfig
+) -> None:
+    """To do its end again would cut the records of a run that says that it is done."""
+
+    def load_slowly() -> Examples:
+        run(quick_config, out=tmp_path / "run", device="cpu")
+        written.update({file.name: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()})
+        return quick_config.data.load()
+
+    written: dict[str, int] = {}
+    result = run(quick_config, out=tmp_path / "run", device="cpu", load=load_slowly)
+    assert not result.fresh
+    assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()} == written
 
 
 def test_a_checkpoint_cut_short_is_named(tmp_path: Path, quick_config: RunConfig) -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -15,11 +16,12 @@ import torch
 from messi.algorithms._base import ALGORITHMS
 from messi.algorithms.erm import Erm
 from messi.core.errors import MessiError
+from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
-from messi.sweeps.launch import launch
+from messi.sweeps.launch import _work, launch
 from messi.sweeps.plan import Outcome, Plan, Planned
 
 DIES = """
@@ -104,6 +106,24 @@ if __name__ == "__main__":
         assert (folder / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
     weights, alone = (read_tensors(place / "model.safetensors")[0] for place in (folder, tmp_path / "alone"))
     assert all(torch.equal(weights[name], value) for name, value in alone.items())
+
+
+def test_runs_share_the_threads_that_the_plan_may_use(tmp_path: Path) -> None:
+    outcomes = launch(Plan(tmp_path, [planned(0)]), jobs=1, devices=["cpu"])
+    assert torch.get_num_threads() == 1, "OMP_NUM_THREADS says so, however many cores there are"
+    assert RunDir(outcomes[0].path).read_timing()["device"] == "CPU, 1 threads"
+
+
+def test_a_worker_that_nobody_listens_to_any_more_leaves_quietly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after Ctrl-C at the very end of a run, which is then done."""
+    monkeypatch.setattr("messi.sweeps.launch._end_with_parent", lambda: None)  # here it would be that of the tests
+    ours, theirs = multiprocessing.Pipe()
+    ours.send((json.dumps(config().to_dict()), str(tmp_path / "run")))
+    ours.close()
+    _work(theirs, "cpu", 1)
+    assert RunDir(tmp_path / "run").state() == "done"
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -35,9 +35,17 @@ def main(arguments: list[str]) -> int:
         place = out / name.replace("/", "-") if out and len(configs) > 1 else out
         method = short_name(one.algorithm.name)
         title = method if len(configs) == 1 else f"{method} -> {name}"
-        results.append(run(one, out=place, device=device, capture=capture, observers=[progress(title)], load=load))
+        result = run(one, out=place, device=device, capture=capture, observers=[progress(title)], load=load)
+        if not result.fresh:
+            _refuse_changed_data(RunDir(result.path), load().fingerprint)
+        results.append(result)
     _show(config, results, out)
     return 0
+
+
+def _refuse_changed_data(folder: RunDir, data: str) -> None:
+    """Raise when a finished run is of other data than that which lies at the same path now."""
+    folder.begin({**folder.read_description(), "data": data})
 
 
 def _show(config: RunConfig, results: list[RunResult], out: Path | None) -> None:

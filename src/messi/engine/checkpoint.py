@@ -71,7 +71,8 @@ def load_checkpoint(
     if averager:
         averager.load(_under("average/", tensors.items()), description["average"])
     ledger.terms = description["terms"]
-    ledger.rows = list(tensors["pending"]) if "pending" in tensors else []
+    # Where the rows of further steps will be.
+    ledger.rows = list(tensors["pending"].to(stepper.device)) if "pending" in tensors else []
     ledger.open(description["records_size"])
     step: int = description["step"]
     return step

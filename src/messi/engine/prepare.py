@@ -132,12 +132,15 @@ def _sampler(config: RunConfig, examples: Examples, split: Split) -> Sampler:
 
 def pick_device(name: str | None) -> torch.device:
     """Return the named device, or a GPU if there is one."""
+    unknown = MessiError(f"There is no device '{name}'; use 'cpu', 'cuda' or 'cuda:1'.")
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError as error:
-        raise MessiError(f"There is no device '{name}'; use 'cpu', 'cuda' or 'cuda:1'.") from error
+        raise unknown from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise MessiError("No CUDA device is available here; use --device cpu.")
+    if device.type not in ("cpu", "cuda") or (device.index or 0) >= max(torch.cuda.device_count(), 1):
+        raise unknown
     return device
 
 

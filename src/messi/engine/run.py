@@ -69,9 +69,11 @@ def run(
         training = prepare(config, examples, folder, chosen, observers, capture=capture)
         with folder.locked(), closing(training.ledger):
             folder.begin(training.description)
-            train(training)
-            _finish(training, config)
-    return read_result(folder, fresh=True)
+            fresh = folder.state() != "done"  # another process may have finished it while the data was loaded
+            if fresh:
+                train(training)
+                _finish(training, config)
+    return read_result(folder, fresh=fresh)
 
 
 def read_result(folder: RunDir, *, fresh: bool) -> RunResult:

@@ -5,7 +5,6 @@ import ctypes
 import functools
 import json
 import multiprocessing
-import os
 import signal
 import traceback
 from collections import deque
@@ -82,7 +81,7 @@ def launch(
     """
     waiting = deque(run for run in plan.runs if plan.outcome(run).state != "done")
     jobs = min(jobs, len(waiting))
-    threads = max(1, (os.cpu_count() or 1) // max(jobs, 1))
+    threads = max(1, torch.get_num_threads() // max(jobs, 1))  # of those that this process may use
     sharing = jobs > len(devices) and any(device.startswith("cuda") for device in devices)
     with shared_gpu() if sharing else contextlib.nullcontext():
         workers = [Worker.start(devices[number % len(devices)], threads) for number in range(jobs)]
@@ -129,8 +128,8 @@ def _work(tasks: Connection, device: str, threads: int) -> None:
         while True:
             config, folder = tasks.recv()
             tasks.send(_do(RunConfig.from_dict(json.loads(config)), folder, device))
-    except (EOFError, KeyboardInterrupt):
-        return  # no more to do, or the user has had enough: what was under way has saved its state
+    except (EOFError, ConnectionError, KeyboardInterrupt):
+        return  # no more to do, or the user has had enough: what was under way is done or has saved its state
 
 
 def _end_with_parent() -> None:
