@@ -63,25 +63,26 @@ def test_predict_gives_class_probability_and_expert_weights_and_survives_a_bad_i
         assert sum(float(row[f"expert{m}"]) for m in range(1, 7)) == pytest.approx(1, abs=1e-5)
 
 
+def test_predict_looks_into_folders_as_training_does_and_answers_once_for_an_image(
+    trained: Path, tmp_path: Path
+) -> None:
+    """What macOS hides beside an image, hidden folders and folders named like images are no images."""
+    shutil.copytree(trained / "data" / "dark room" / "red", tmp_path / "new" / "shots.jpg")
+    (tmp_path / "new" / "shots.jpg" / "._0.jpg").write_bytes(b"\0\5\x16\7")
+    (tmp_path / "new" / ".trash").mkdir()
+    shutil.copy(trained / "data" / "dark room" / "red" / "0.jpg", tmp_path / "new" / ".trash" / "0.jpg")
+    twice = tmp_path / "new" / "shots.jpg" / "0.jpg"
+    done = messi("predict", trained / "run", tmp_path / "new", twice, twice, "--format", "csv")
+    assert (done.returncode, done.stderr) == (0, "")
+    images = [Path(row["image"]).name for row in csv.DictReader(io.StringIO(done.stdout))]
+    assert sorted(images) == sorted(f"{i}.jpg" for i in range(12))
+
+
 def test_predict_prints_json_and_takes_a_model_file(trained: Path) -> None:
     image = trained / "data" / "bright" / "blue" / "0.jpg"
     done = messi("predict", trained / "run" / "model.safetensors", image, "--format", "json")
     (answer,) = json.loads(done.stdout)
     assert (done.returncode, answer["class"], answer["image"]) == (0, "blue", str(image))
-
-
-def test_a_finished_run_is_not_taken_for_one_of_images_that_were_added_since(
-    make_folder: MakeFolder, tmp_path: Path
-) -> None:
-    root = make_folder(images=3)
-    command = ("train", "--data", root, "--target", "photo", "--backbone", "tiny_cnn", "--algorithm", "erm", *QUICK)
-    for _ in range(2):
-        assert messi(*command, cwd=tmp_path).returncode == 0
-    draw = root / "sketch" / "across"
-    shutil.copy(draw / "0.png", draw / "new.png")
-    again = messi(*command, cwd=tmp_path)
-    assert again.returncode == 2
-    assert "holds a run with another data (its files have changed)" in again.stderr
 
 
 def test_evaluate_repeats_what_the_run_measured(trained: Path) -> None:
@@ -100,6 +101,48 @@ def test_evaluate_on_other_data_matches_classes_by_name(trained: Path, tmp_path:
     done = messi("evaluate", trained / "run", "--data", tmp_path / "other")
     assert done.returncode == 2
     assert "Did you mean 'red'?" in done.stderr
+
+
+def test_evaluate_takes_the_options_of_other_data(trained: Path, tmp_path: Path) -> None:
+    """The columns of a table, and what to do with damaged images; accuracy is that of what predict says."""
+    shutil.copytree(trained / "data" / "dim", tmp_path / "dim")
+    (tmp_path / "dim" / "red" / "12.jpg").write_bytes(b"")
+    answered = messi("predict", trained / "run", tmp_path / "dim", "--format", "csv")
+    said = {Path(row["image"]): row["class"] for row in csv.DictReader(io.StringIO(answered.stdout))}
+    files = sorted((tmp_path / "dim").rglob("*.jpg"))
+    label = {file: "red" if i % 3 else "blue" for i, file in enumerate(files)}
+    lines = [f"{file},{label[file]},here" for file in files]
+    (tmp_path / "table.csv").write_text("\n".join(["file,colour,place", *lines]))
+    columns = ("--path-column", "file", "--label-column", "colour", "--domain-column", "place")
+    options = ("--data", tmp_path / "table.csv", *columns, "--damaged", "leave_out")
+    done = messi("evaluate", trained / "run", *options, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    right = sum(said[file] == label[file] for file in said)
+    assert (row["domain"], row["n"], len(said)) == ("here", 24, 24)
+    assert row["accuracy"] == pytest.approx(right / 24)
+    assert 0 < right < 24
+
+
+def test_evaluate_from_elsewhere_says_which_data_it_looked_for(trained: Path, tmp_path: Path) -> None:
+    done = messi("evaluate", trained / "run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "was trained on data, which is not there; go to the folder that it was trained from" in done.stderr
+
+
+def test_the_result_of_a_finished_run_is_not_given_for_data_that_has_changed(
+    make_folder: MakeFolder, tmp_path: Path
+) -> None:
+    root = make_folder(images=4)
+    command = ("train", "--data", root, "--target", "photo", "--algorithm", "erm", "--backbone", "tiny_cnn", *QUICK)
+    assert messi(*command, "--out", "run", cwd=tmp_path).returncode == 0
+    assert "finished already; nothing was done" in messi(*command, "--out", "run", cwd=tmp_path).stdout
+    shutil.copy(root / "paint/across/0.png", root / "sketch/upright/new.png")
+    before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    done = messi(*command, "--out", "run", cwd=tmp_path)
+    assert (done.returncode, "%" in done.stdout) == (2, False)
+    assert "The data of the finished run run has changed since; train anew in another folder with --out" in done.stderr
+    assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
 
 
 def test_a_pretrained_backbone_starts_from_a_local_file(make_folder: MakeFolder, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_verify_has_exit_code_0_for_whole_data_and_1_with_names_otherwise(
     _, *found = done.stdout.splitlines()
     kinds = [line.split()[0] for line in found]
     assert kinds == ["ignored", "corrupt", *["duplicate"] * 21], "of 30 copies 20 are named"
-    assert found[0] == "ignored   sketch/notes.txt is no image by its suffix"
+    assert found[0] == "ignored   sketch/notes.txt is no image file in a class folder"
     assert "sketch/upright/0.png cannot be read: it is damaged or no image" in found[1]
     assert found[2] == "duplicate paint/across/0.png = photo/across/0.png in 2 domains"
     assert found[-1] == "duplicate and 10 more"
@@ -125,6 +125,22 @@ def test_any_names_can_be_shown(tmp_path: Path) -> None:
     assert [r"caf\udce9", "1", "0", "1"] in table
     assert ["(all)", "2", "1", "3"] in table
     assert (tmp_path / "folder.png").is_file()
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "1.png")
+    (tmp_path / "table.csv").write_text("path,label,domain\n1.png,[/red],[bold]\n1.png,[red],[bold]\n")
+    done = messi("show", "table.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ["domain", "[/red]", "[red]", "all"] in rows(done.stdout)
+    assert ["[bold]", "1", "1", "2"] in rows(done.stdout)
+
+
+def test_an_image_at_the_wrong_depth_is_told_why_it_is_not_used(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_folder(images=2)
+    shutil.copy(root / "photo/across/0.png", root / "photo/lost.png")
+    done = messi("prepare", root, cwd=tmp_path)
+    assert "Not used, because they are no image files in a class folder: photo/lost.png." in done.stderr
 
 
 def test_damaged_images_are_refused_or_left_out_by_name(make_folder: MakeFolder, tmp_path: Path) -> None:

@@ -71,6 +71,13 @@ def test_any_name_goes_the_whole_way(name: str, tmp_path: Path) -> None:
     assert loaded(root, Idle()) == wanted
 
 
+@pytest.mark.parametrize("name", ["a" * 255, "ü" * 127])
+def test_the_folder_itself_may_have_the_longest_name_there_is(name: str, tmp_path: Path) -> None:
+    paint(tmp_path / name / "dom/cat/1.png")
+    assert loaded(tmp_path / name) == {"dom/cat/1.png": ("dom", "cat")}
+    assert loaded(tmp_path / name, Idle()) == {"dom/cat/1.png": ("dom", "cat")}
+
+
 def test_composed_and_decomposed_names_are_two_names(tmp_path: Path) -> None:
     composed, decomposed = unicodedata.normalize("NFC", "é"), unicodedata.normalize("NFD", "é")
     paint(tmp_path / f"data/a/{composed}/{composed}.png", 1)

@@ -99,6 +99,20 @@ def test_names_may_have_blanks_commas_quotes_and_any_script(tmp_path: Path) -> N
     assert [painted(image[:, 0, 0].tolist())[1] for image in examples.inputs] == [0, 1, 2, 3, 4]
 
 
+def test_blanks_around_the_names_of_a_table_make_no_new_classes_or_domains(tmp_path: Path, rows: list[Row]) -> None:
+    spaced = [(path, f"{label} " if i % 2 else f"  {label}", f"{d}\t") for i, (path, label, d) in enumerate(rows)]
+    check(Table(path=str(write(tmp_path / "table.csv", [HEADER, *spaced]))).load())
+    lines = [(*HEADER, "split"), *((*row, " test" if row[2] == "d1" else "train ") for row in rows)]
+    assert set(Table(path=str(write(tmp_path / "parts.csv", lines))).load().parts) == {"train", "test"}
+
+
+def test_a_number_that_is_none_is_an_empty_cell_of_parquet(tmp_path: Path) -> None:
+    table = pyarrow.table({"path": ["1.png", "2.png"], "label": [1.0, float("nan")], "domain": ["a", "b"]})
+    parquet.write_table(table, tmp_path / "table.parquet")
+    with pytest.raises(MessiError, match=r"Row 3 of .* has an empty cell; fill in path, domain, label\."):
+        Table(path=str(tmp_path / "table.parquet")).listing(Notes())
+
+
 def test_numbers_are_sorted_as_numbers_in_tables_and_arrays(tmp_path: Path) -> None:
     values = ["10", "2", "0", "33", "5"]
     for value in values:
@@ -135,6 +149,12 @@ def test_parquet_columns_may_hold_numbers(tmp_path: Path) -> None:
         pytest.param("path,label,domain\na,b\n", r"Row 2 of .* has 2 cells, but the header has 3", id="short row"),
         pytest.param("path,label,domain\na,b,c\na,b,c,d\n", r"Row 3 of .* has 4 cells, but the head", id="long row"),
         pytest.param("path,label,domain\na,b,c\na,,c\n", r"Row 3 of .* has an empty cell; fill in path, d", id="cell"),
+        pytest.param("path,label,domain\na, ,c\n", r"Row 2 of .* has an empty cell; fill in path, d", id="blank cell"),
+        pytest.param(
+            "file,label,domain\na,b,c\n", r"named 'path'; .* which one it is with --path-column\.$", id="name"
+        ),
+        pytest.param("path;label;domain\na;b;c\n", r"Separate the columns by commas, or by tabs in", id="semicolons"),
+        pytest.param("path,label,domain,label\na,b,c,d\n", r"several columns named 'label'; rename", id="same names"),
         pytest.param("path,label,domain\n", r"The table .* has no rows", id="no rows"),
         pytest.param("path,label,domain\n\n\n", r"The table .* has no rows", id="blank rows"),
         pytest.param("", r"The table .* cannot be read: .* with a header", id="empty file"),

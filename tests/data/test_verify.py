@@ -97,7 +97,7 @@ def test_corrupt_and_stray_files_are_named(root: Path) -> None:
     assert kinds.keys() == {"corrupt", "ignored"}, "they are there, so none is missing"
     assert f"{root}/a/cat/0.png cannot be read: it is damaged" in kinds["corrupt"]
     assert f"{root}/b/dog/1.png cannot be read: No such file or directory" in kinds["corrupt"]
-    assert kinds["ignored"] == "b/notes.txt is no image by its suffix"
+    assert kinds["ignored"] == "b/notes.txt is no image file in a class folder"
 
 
 def test_copies_matter_across_domains_and_under_two_classes(root: Path) -> None:

@@ -6,6 +6,7 @@ from PIL import Image
 
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
+from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
 from messi.data.pictures import to_picture
 from messi.diagnostics.routing import mean_routing_by_class
@@ -83,6 +84,25 @@ def test_a_checkpoint_is_not_taken_for_a_model(model: Model, tmp_path: Path) -> 
     Image.new("RGB", (4, 4)).save(tmp_path / "x.png")
     with pytest.raises(MessiError, match="damaged or cut short"):
         load(tmp_path / "x.png")
+
+
+@pytest.mark.parametrize("part", ["weight", "config", "task", "classes"])
+def test_a_model_file_of_another_version_gets_one_sentence(part: str, model: Model, tmp_path: Path) -> None:
+    result = run(RunConfig.from_dict(model.description["config"]), out=tmp_path / "run", device="cpu")
+    tensors, description = read_tensors(RunDir(result.path).model)
+    if part == "weight":
+        tensors.popitem()
+    elif part == "config":
+        del description["config"]["encoder"]
+    elif part == "task":
+        description["task"]["age"] = 1
+    else:
+        del description["classes"]
+    write_tensors(tmp_path / "old.safetensors", tensors, {**description, "version": "0.0.1"})
+    sentence = r"old\.safetensors was written by messi 0\.0\.1 and does not fit messi .* Use the version that wrote it"
+    with pytest.raises(MessiError, match=sentence) as caught:
+        load(tmp_path / "old.safetensors")
+    assert "\n" not in str(caught.value)
 
 
 def test_mean_routing_by_class_is_the_mean_over_the_examples_of_the_class() -> None:

@@ -1,5 +1,6 @@
 """``messi evaluate``: how good a trained model is."""
 
+import argparse
 from pathlib import Path
 from typing import Annotated
 
@@ -7,34 +8,42 @@ import tyro
 
 from messi.cli.output import Format, Row, print_rows
 from messi.cli.sources import find_data
+from messi.data.datasets._base import DataConfig
 from messi.engine.evaluate import evaluate_run
 
 
 def main(arguments: list[str]) -> int:
-    """Parse, evaluate and print."""
-    return tyro.cli(evaluate, prog="messi evaluate", args=arguments)
+    """Parse, evaluate and print; which options exist depends on the data."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--data")
+    chosen, _ = first.parse_known_args(arguments)
+    default = find_data(chosen.data) if chosen.data else None
 
+    def evaluate(
+        run: tyro.conf.Positional[Path],
+        /,
+        *,
+        data: str | None = None,  # noqa: ARG001 (read above, shown here)
+        device: str | None = None,
+        form: Annotated[Format, tyro.conf.arg(name="format")] = "table",
+        config: Annotated[DataConfig | None, tyro.conf.arg(name="")] = default,
+    ) -> int:
+        """Measure the selected model of a run on its source validation and target data, or on other data.
 
-def evaluate(
-    run: tyro.conf.Positional[Path],
-    /,
-    *,
-    data: str | None = None,
-    device: str | None = None,
-    form: Annotated[Format, tyro.conf.arg(name="format")] = "table",
-) -> int:
-    """Measure the selected model of a run on its source validation and target data, or on other data.
+        Args:
+            run: A run folder; with --data, a model file will do.
+            data: Other data to measure on, whatever 'messi train --data' takes; add --help after it for its options.
+            device: Such as cpu or cuda:0; by default a GPU if there is one.
+            form: Table, CSV or JSON.
+            config: The other data's own options.
 
-    Args:
-        run: A run folder.
-        data: Other data to measure on: a folder domain/class/image or a data set by name.
-        device: Such as cpu or cuda:0; by default a GPU if there is one.
-        form: Table, CSV or JSON.
+        """
+        records = evaluate_run(run, data=config, device=device)
+        rows: list[Row] = [
+            {"role": r.role, "domain": r.domain, "n": r.count, "accuracy": r.accuracy, "loss": r.loss} for r in records
+        ]
+        print_rows(rows, form)
+        return 0
 
-    """
-    records = evaluate_run(run, data=find_data(data) if data else None, device=device)
-    rows: list[Row] = [
-        {"role": r.role, "domain": r.domain, "n": r.count, "accuracy": r.accuracy, "loss": r.loss} for r in records
-    ]
-    print_rows(rows, form)
-    return 0
+    flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed, tyro.conf.AvoidSubcommands)
+    return tyro.cli(evaluate, prog="messi evaluate", args=arguments, config=flat)

@@ -34,7 +34,7 @@ def _print_table(rows: Sequence[Row]) -> None:
         longest = max(*(len(_show(row[key])) for row in rows), *(len(word) for word in key.split()))
         justify: JustifyMethod = "left" if isinstance(value, str) else "right"
         # Only headers and long texts wrap: a number that is broken in two is hard to read.
-        table.add_column(key, justify=justify, overflow="fold", min_width=min(longest, 24))
+        table.add_column(Text(key), justify=justify, overflow="fold", min_width=min(longest, 24))
     for row in rows:
         table.add_row(*(Text(_show(value)) for value in row.values()))
     console = Console()

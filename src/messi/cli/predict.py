@@ -10,7 +10,7 @@ from torch import Tensor
 
 from messi.cli.output import Format, Row, print_rows
 from messi.core.errors import MessiError
-from messi.data.pictures import SUFFIXES
+from messi.data.pictures import is_picture
 from messi.data.threads import single_threads
 from messi.engine.prepare import pick_device
 from messi.evaluation.model import Answers, Model, load
@@ -38,7 +38,7 @@ def predict(
 
     Args:
         run: A run folder or a model file.
-        paths: Image files, or folders that are searched for them.
+        paths: Image files, or folders that are searched for them, hidden ones aside; one named twice counts once.
         device: Such as cpu or cuda:0; by default a GPU if there is one.
         form: Table, CSV or JSON.
 
@@ -65,13 +65,19 @@ def find_images(paths: tuple[Path, ...]) -> list[Path]:
     files = []
     for path in paths:
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+            found = sorted(file for file in path.rglob("*") if _is_wanted(file, path))
             if not found:
-                raise MessiError(f"The folder {path} has no images.")
+                raise MessiError(f"The folder {path} has no images; name image files or a folder with some.")
             files += found
         else:
             files.append(path)
-    return files
+    return list(dict.fromkeys(files))
+
+
+def _is_wanted(file: Path, folder: Path) -> bool:
+    """Tell whether a file should be an image and is not hidden, as what macOS leaves beside every image is."""
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return is_picture(file.name) and not hidden and not file.is_dir()
 
 
 def read_all(model: Model, files: list[Path]) -> tuple[dict[Path, Tensor], list[MessiError]]:

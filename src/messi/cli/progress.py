@@ -42,7 +42,7 @@ class Bar:
     def __init__(self, name: str) -> None:
         status = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # what a narrow terminal may cut
         self._progress = Progress(
-            TextColumn(name),
+            TextColumn("{task.description}", markup=False),  # names of domains may hold brackets and braces
             BarColumn(bar_width=16),
             MofNCompleteColumn(),
             _Speed(),
@@ -50,12 +50,12 @@ class Bar:
             TextColumn("{task.fields[status]}", table_column=status),
             expand=True,
         )
-        self._terms, self._accuracy = "", ""
+        self._name, self._terms, self._accuracy = name, "", ""
 
     def started(self, step: int, steps: int) -> None:
         """Show the bar."""
         self._progress.start()
-        self._task = self._progress.add_task("", total=steps, completed=step, status="")
+        self._task = self._progress.add_task(self._name, total=steps, completed=step, status="")
 
     def stepped(self, step: int) -> None:
         """Move the bar."""

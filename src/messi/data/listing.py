@@ -27,7 +27,7 @@ class Listing:
     parts: tuple[str, ...] = ()
     """The official part (train, val, test, ...) of each file, where there is one."""
     ignored: tuple[str, ...] = ()
-    """Files that lie among the images and are none by their suffix."""
+    """What lies among the images and is none by its suffix or its place."""
 
     def __len__(self) -> int:
         return len(self.files)

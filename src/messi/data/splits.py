@@ -53,9 +53,12 @@ def make_split(
     halves = {}
     for domain in (*sources, *targets):
         members = (examples.domains == domain).nonzero().squeeze(1)
-        if len(members) < 2:
-            name = examples.domain_names[domain]
-            raise MessiError(f"The domain '{name}' has {len(members)} example; a split needs at least 2.")
+        needed = 1 if domain in targets and target_part == "all" else 2
+        if len(members) < needed:
+            raise MessiError(
+                f"The domain '{examples.domain_names[domain]}' has {len(members)} of the {needed} examples that it "
+                "needs at least; add some, or leave the domain out."
+            )
         held = _held_out(examples.labels[members], kind, fraction, seed, domain)
         halves[domain] = (members[~held], members[held])
     whole = {d: torch.cat(halves[d]).sort().values for d in targets}

@@ -34,6 +34,7 @@ from messi.data.workplace import amount, require_room
 
 _FORMAT = 1
 _SAMPLE = 256
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ class Store:
 def store_folder(root: Path) -> Path:
     """Return where the store of the files under a root is kept."""
     key = hashlib.sha256(os.fsencode(f"{root.resolve()}\0{LONGEST_SIDE}\0{_FORMAT}")).hexdigest()[:12]
-    return store_home() / f"{root.resolve().name or 'root'}-{key}"
+    name = os.fsdecode(os.fsencode(root.resolve().name)[:_LONGEST_NAME])  # with the key it must be a name of a file
+    return store_home() / f"{name or 'root'}-{key}"
 
 
 def prepare_store(listing: Listing, watcher: Watcher) -> Store:

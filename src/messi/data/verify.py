@@ -21,7 +21,7 @@ class Finding:
 
 def verify(listing: Listing, store: Store, manifest: Manifest | None) -> tuple[Version | None, list[Finding]]:
     """Return the nearest known version of the data and everything that differs from it or is wrong."""
-    findings = [Finding("ignored", f"{file} is no image by its suffix") for file in listing.ignored]
+    findings = [Finding("ignored", f"{file} is no image file in a class folder") for file in listing.ignored]
     findings += [Finding("corrupt", reason) for reason in store.failures.values()]
     findings += _duplicates(listing, store)
     if manifest is None:

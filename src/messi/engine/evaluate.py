@@ -47,6 +47,12 @@ def reopen(
     model = load(path, device=chosen)
     RunDir(path).read_result()
     config = RunConfig.from_dict(model.description["config"]).resolved()
+    place = getattr(config.data, "path", None)
+    if place and not Path(place).exists():
+        raise MessiError(
+            f"{path} was trained on {place}, which is not there; go to the folder that it was trained from, "
+            "bring the data back, or name it with messi evaluate --data."
+        )
     examples = load_data(config.data, chosen)
     if examples.fingerprint != model.description["data"]:
         raise MessiError(

@@ -13,6 +13,7 @@ from messi.algorithms._base import Algorithm, AlgorithmConfig, build
 from messi.algorithms._inference import batch_size as default_batch_size
 from messi.core.batch import InputSpec, Task
 from messi.core.errors import MessiError
+from messi.core.info import version
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data.images import Images
@@ -108,6 +109,18 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Model:
     tensors, description = read_tensors(RunDir(path).model if path.is_dir() else path)
     if "task" not in description:
         raise MessiError(f"{path} is no model file; give the folder of a run or its model.safetensors.")
+    try:
+        model = _rebuilt(tensors, description)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise MessiError(
+            f"{path} was written by messi {description.get('version')} and does not fit messi {version()}: "
+            f"{' '.join(str(error).split())}. Use the version that wrote it, or train anew."
+        ) from error
+    model.algorithm.to(device)
+    return model
+
+
+def _rebuilt(tensors: dict[str, Tensor], description: dict[str, Any]) -> Model:
     config = description["config"]
     algorithm = build(
         AlgorithmConfig.from_dict(config["algorithm"]),
@@ -116,7 +129,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Model:
     )
     algorithm.load_state_dict(tensors)
     spec = InputSpec(**_with_tuples(description["spec"]))
-    return Model(algorithm.to(device).eval(), tuple(description["classes"]), spec, description)
+    return Model(algorithm.eval(), tuple(description["classes"]), spec, description)
 
 
 def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:

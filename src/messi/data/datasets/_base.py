@@ -55,7 +55,7 @@ class PictureData(DataConfig):
         watcher = watcher or LogWatcher()
         listing = self.listing(watcher)
         if listing.ignored:
-            watcher.noted(f"Not used, because they are no images by their suffix: {some(listing.ignored)}.")
+            watcher.noted(f"Not used, because they are no image files in a class folder: {some(listing.ignored)}.")
         return listing, prepare_store(listing, watcher)
 
     def load(self, watcher: Watcher | None = None) -> Examples:
@@ -77,8 +77,10 @@ class PictureData(DataConfig):
     def _without_damaged(self, listing: Listing, store: Store, watcher: Watcher) -> Listing:
         keep = [index for index, file in enumerate(listing.files) if file not in store.failures]
         number = f"{len(store.failures)} of {len(listing):,} images cannot be read"
-        if self.damaged == "refuse" or not keep:
-            reasons = " ".join(list(store.failures.values())[:3])
+        reasons = " ".join(list(store.failures.values())[:3])
+        if not keep:
+            raise MessiError(f"{number}. {reasons}")
+        if self.damaged == "refuse":
             if len(store.failures) == 1:
                 raise MessiError(f"{reasons} To go on without it, use --damaged leave_out.")
             raise MessiError(f"{number}. {reasons} To go on without them, use --damaged leave_out.")

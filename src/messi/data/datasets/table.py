@@ -1,6 +1,7 @@
 """Your own images by a table: CSV, TSV or Parquet with a row for every image."""
 
 import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,16 +38,30 @@ class Table(PictureData):
         """Return the image files."""
         path = Path(self.path)
         columns = read_table(path)
-        wanted = (self.path_column, self.domain_column, self.label_column)
-        for name in wanted:
+        wanted = {option: getattr(self, option) for option in ("path_column", "domain_column", "label_column")}
+        for option, name in wanted.items():
             if name not in columns:
-                raise unknown_name(f"column in {path}", name, columns)
-        rows = list(zip(*(columns[name] for name in wanted), strict=True))
+                raise _no_column(path, option, name, list(columns))
+        files, domains, labels = (columns[name] for name in wanted.values())
+        rows = list(zip(files, _trimmed(domains), _trimmed(labels), strict=True))
         for number, row in enumerate(rows, start=_LINES_BEFORE_FIRST_ROW):
-            if not all(row):
-                raise MessiError(f"Row {number} of {path} has an empty cell; fill in {', '.join(wanted)}.")
+            if not all(cell.strip() for cell in row):
+                raise MessiError(f"Row {number} of {path} has an empty cell; fill in {', '.join(wanted.values())}.")
         root = Path(self.root) if self.root else path.parent
-        return make_listing(root, rows, parts=columns.get(self.split_column, ()), numbers_in_order=True)
+        parts = _trimmed(columns.get(self.split_column, ()))
+        return make_listing(root, rows, parts=parts, numbers_in_order=True)
+
+
+def _trimmed(names: Sequence[str]) -> list[str]:
+    """Return names without the blanks around them, which nobody sees and which would make two classes of one."""
+    return [name.strip() for name in names]
+
+
+def _no_column(path: Path, option: str, name: str, columns: Sequence[str]) -> MessiError:
+    advice = f"Say which one it is with --{option.replace('_', '-')}."
+    if len(columns) == 1 and any(separator in columns[0] for separator in ";\t|"):
+        advice = "Separate the columns by commas, or by tabs in a .tsv file."
+    return MessiError(unknown_name(f"column in {path}", name, columns).problem, advice)
 
 
 def read_table(path: Path) -> dict[str, Sequence[str]]:
@@ -68,6 +83,9 @@ def _read_csv(path: Path) -> dict[str, Sequence[str]]:
     for number, row in enumerate(rows, start=_LINES_BEFORE_FIRST_ROW):
         if len(row) != len(header):
             raise MessiError(f"Row {number} of {path} has {len(row)} cells, but the header has {len(header)}.")
+    for name in header:
+        if name and header.count(name) > 1:
+            raise MessiError(f"{path} has several columns named '{name}'; rename all but one.")
     return {name: [row[index] for row in rows] for index, name in enumerate(header)}
 
 
@@ -79,4 +97,10 @@ def _read_parquet(path: Path) -> dict[str, Sequence[str]]:
     except (OSError, ArrowException) as error:
         raise MessiError(f"The table {path} cannot be read as Parquet: {error}") from error
     columns = zip(table.column_names, table.columns, strict=True)
-    return {name: ["" if value is None else str(value) for value in column.to_pylist()] for name, column in columns}
+    return {name: [_text(value) for value in column.to_pylist()] for name, column in columns}
+
+
+def _text(value: object) -> str:
+    """Return a cell as text; nothing, or a number that is none, is an empty one."""
+    missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if missing else str(value)

@@ -38,7 +38,8 @@ def list_wilds(root: Path) -> Listing:
         return _camelyon17(root, columns)
     raise MessiError(
         f"The columns of {root / METADATA} are neither iWildCam's nor Camelyon17's; name the table itself with --data "
-        f"and its columns by options. There are: {', '.join(columns)}."
+        "and its columns by options, or, for images in folders domain/class, take it out of there. "
+        f"There are: {', '.join(columns)}."
     )
 
 
