@@ -145,6 +145,19 @@ def test_the_result_of_a_finished_run_is_not_given_for_data_that_has_changed(
     assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
 
 
+def test_the_page_of_runs_in_turn_is_named_like_the_data(make_folder: MakeFolder, tmp_path: Path) -> None:
+    """So that data in another folder does not overwrite it; a folder's name may hold a dot."""
+    root = make_folder(images=3)
+    domains = sorted(folder.name for folder in root.iterdir())
+    shutil.copytree(root, tmp_path / "scans.v2")
+    options = ("--algorithm", "erm", "--backbone", "tiny_cnn", *QUICK)
+    done = messi("train", "--data", "scans.v2", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = tmp_path / "runs" / "scans.v2_erm_seed0.html"
+    assert f"report  {page.relative_to(tmp_path)}" in done.stdout
+    assert len(list((tmp_path / "runs").glob("*/result.json"))) == len(domains)
+
+
 def test_a_pretrained_backbone_starts_from_a_local_file(make_folder: MakeFolder, tmp_path: Path) -> None:
     """The names and shapes of timm's own state dict, as safetensors; a file of another backbone is refused."""
     code = (

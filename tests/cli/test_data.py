@@ -124,7 +124,7 @@ def test_any_names_can_be_shown(tmp_path: Path) -> None:
     assert ["(domain)", "all", "domain", "(all)"] in table
     assert [r"caf\udce9", "1", "0", "1"] in table
     assert ["(all)", "2", "1", "3"] in table
-    assert (tmp_path / "folder.png").is_file()
+    assert (tmp_path / "data.png").is_file()
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from messi.cli.output import Row, print_rows
 from messi.cli.progress import data_progress
-from messi.cli.sources import find_data
+from messi.cli.sources import called, find_data
 from messi.core.errors import MessiError, unknown_name
 from messi.core.files import replace_atomically
 from messi.data.contact_sheet import contact_sheet
@@ -83,7 +83,7 @@ def show(arguments: list[str]) -> int:
         _print(f"{manifest.about}\nlicence   {manifest.licence}\ncitation  {manifest.citation}")
     _print(_summary(examples))
     if isinstance(examples.inputs, Images):
-        path = out or Path(f"{data.name}.png")
+        path = out or Path(f"{called(data)}.png")
         picture = contact_sheet(examples)
         replace_atomically(path, lambda temporary: picture.save(temporary, format="PNG"))
         _print(f"picture   {path}")
@@ -113,7 +113,7 @@ def _parse(word: str, command: Callable[[list[str]], int], arguments: list[str])
         """Options of the chosen data.
 
         Args:
-            out: For show: the picture to write; by default NAME.png.
+            out: For show: the picture to write; by default named like the data.
             config: The data's own options.
 
         """

@@ -33,3 +33,11 @@ def find_data(name: str) -> DataConfig:
         f"{name} is no data that can be read: give a folder domain/class/image, a table "
         f"({', '.join(SUFFIXES)}), or arrays (.npz)."
     )
+
+
+def called(data: DataConfig) -> str:
+    """Return a name for files about some data: that of its folder or file, or of the data set."""
+    if data.name not in BY_PATH:
+        return data.name
+    path = Path(data.to_dict()["path"]).resolve()
+    return path.stem if path.is_file() else path.name

@@ -11,7 +11,7 @@ from rich.console import Console
 from messi.algorithms._base import ALGORITHMS
 from messi.cli.progress import data_progress, progress
 from messi.cli.results import print_held_out, print_results
-from messi.cli.sources import find_data
+from messi.cli.sources import called, find_data
 from messi.core.errors import MessiError
 from messi.core.registry import short_name
 from messi.core.rundir import RunDir
@@ -68,7 +68,7 @@ def _show(config: RunConfig, results: list[RunResult], out: Path | None) -> None
     page = RunDir(paths[0]).report
     if len(paths) > 1:
         method = short_name(config.algorithm.name)
-        page = (out or Path("runs")) / f"{config.data.name}_{method}_seed{config.seed}.html"
+        page = (out or Path("runs")) / f"{called(config.data)}_{method}_seed{config.seed}.html"
         write_report(paths, page)
     console.print(f"report  {page}", markup=False)
 
