@@ -1,7 +1,5 @@
 """Who is mixed with whom, by how much, and the loss of the mixtures."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
@@ -9,14 +7,7 @@ from torch.nn import functional
 
 from messi.algorithms.mixup import Mixup, partners
 from messi.core.batch import Batch, Task
-from messi.core.rundir import RunDir
-from messi.core.seeding import derive_seed
-from messi.data.datasets.two_subsets import TwoSubsets
 from messi.discrepancy.domains import membership
-from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.prepare import prepare
-from messi.engine.run import run
-from messi.evaluation.model import load
 from messi.models.encoder import EncoderConfig
 
 RAGGED = torch.tensor([3, 0, 1, 3, 3, 0, 1, 3, 4])
@@ -138,24 +129,6 @@ class TestLoss:
         domains = torch.tensor([0, 1, 1, 0])
         batch = Batch(inputs=torch.randn(4, 3, 28, 28), labels=torch.tensor([0, 1, 0, 1]), domains=domains)
         assert algorithm.loss(batch)["cls"].isfinite()
-
-
-def test_a_saved_run_predicts_like_the_model_in_memory(tmp_path: Path) -> None:
-    """Each step with the seed that the engine gives it, since the draws decide what is learned."""
-    config = RunConfig(
-        data=TwoSubsets(per_domain=40),
-        algorithm=Mixup.Config(),
-        training=TrainingConfig(steps=4, evaluate_every=4, batch_per_domain=8),
-    )
-    result = run(config, out=tmp_path / "run", device="cpu")
-    resolved = config.resolved()
-    examples = resolved.data.load()
-    training = prepare(resolved, examples, RunDir(tmp_path / "unused"), torch.device("cpu"))
-    for step in range(1, 5):
-        torch.manual_seed(derive_seed("step", resolved.seed, step))
-        training.algorithm.update(training.loader.batch(step), training.stepper)
-    expected = training.algorithm.eval().predict(torch.stack(list(examples.inputs))).logits.softmax(-1)
-    torch.testing.assert_close(load(result.path).predict(examples.inputs).probabilities, expected)
 
 
 def test_the_default_is_domainbeds() -> None:
