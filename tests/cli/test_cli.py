@@ -141,7 +141,7 @@ def test_the_result_of_a_finished_run_is_not_given_for_data_that_has_changed(
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
     done = messi(*command, "--out", "run", cwd=tmp_path)
     assert (done.returncode, "%" in done.stdout) == (2, False)
-    assert "The data of the finished run run has changed since; train anew in another folder with --out" in done.stderr
+    assert "The data of the run run has changed since; train anew in another folder with --out" in done.stderr
     assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
 
 

@@ -109,7 +109,7 @@ def test_a_folder_of_another_config_is_refused_and_the_difference_named(tmp_path
     other = {**DESCRIPTION, "config": {"seed": 0, "algorithm": {"weight": 2}}}
     with pytest.raises(MessiError, match=r"another config: algorithm.weight was 1 and is now 2"):
         folder.begin(other)
-    with pytest.raises(MessiError, match="files have changed"):
+    with pytest.raises(MessiError, match=r"data of the run .* has changed since"):
         folder.begin({**DESCRIPTION, "data": "e"})
     assert json.loads(folder.description.read_text()) == DESCRIPTION
 

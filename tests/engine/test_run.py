@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, ExampleRecord, RoutingRecord, TrainRecord
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors
+from messi.data.datasets.arrays import Arrays
 from messi.data.examples import Examples
 from messi.engine.config import RunConfig
 from messi.engine.run import run
@@ -125,6 +127,23 @@ def test_another_config_in_the_same_folder_is_refused_and_the_run_stays(
     with pytest.raises(MessiError, match="another config: seed was 0 and is now 1"):
         run(dataclasses.replace(quick_config, seed=1), out=tmp_path / "run", device="cpu")
     assert (tmp_path / "run" / "records.jsonl").read_bytes() == before
+
+
+def test_the_result_of_a_finished_run_is_not_given_for_data_that_has_changed(
+    tmp_path: Path, quick_config: RunConfig
+) -> None:
+    def save(inputs: np.ndarray) -> None:
+        np.savez(tmp_path / "data.npz", inputs=inputs, labels=np.arange(60) % 2, domains=np.repeat(["a", "b", "c"], 20))
+
+    config = dataclasses.replace(quick_config, data=Arrays(path=str(tmp_path / "data.npz")), target=("c",))
+    before = np.random.default_rng(0).normal(size=(60, 3))
+    save(before)
+    first = run(config, out=tmp_path / "run", device="cpu")
+    save(before + 1)
+    with pytest.raises(MessiError, match=r"data of the run .* has changed since"):
+        run(config, out=tmp_path / "run", device="cpu")
+    save(before)
+    assert run(config, out=tmp_path / "run", device="cpu") == dataclasses.replace(first, fresh=False)
 
 
 def test_a_run_that_another_process_finished_meanwhile_is_left_as_it_is(

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,6 +19,7 @@ from messi.algorithms.erm import Erm
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors
+from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
@@ -124,6 +126,15 @@ def test_a_worker_that_nobody_listens_to_any_more_leaves_quietly(
     ours.close()
     _work(theirs, "cpu", 1)
     assert RunDir(tmp_path / "run").state() == "done"
+
+
+def test_what_is_done_of_a_plan_needs_no_data(tmp_path: Path) -> None:
+    labels, domains = np.arange(60) % 2, np.repeat(["a1", "b1", "c1"], 20)
+    np.savez(tmp_path / "data.npz", inputs=np.eye(60), labels=labels, domains=domains)
+    plan = Plan(tmp_path / "plan", [planned(0, data=Arrays(path=str(tmp_path / "data.npz")))])
+    assert [outcome.state for outcome in launch(plan, jobs=1, devices=["cpu"])] == ["done"]
+    (tmp_path / "data.npz").unlink()
+    assert [outcome.state for outcome in launch(plan, jobs=1, devices=["cpu"])] == ["done"]
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -12,11 +12,9 @@ from messi.algorithms._base import ALGORITHMS
 from messi.cli.progress import data_progress, progress
 from messi.cli.results import print_held_out, print_results
 from messi.cli.sources import called, find_data
-from messi.core.errors import MessiError
 from messi.core.registry import short_name
 from messi.core.rundir import RunDir
 from messi.data.datasets._base import PictureData
-from messi.data.examples import Examples
 from messi.engine.config import RunConfig
 from messi.engine.run import RunResult, run
 from messi.engine.targets import runs_of
@@ -37,21 +35,9 @@ def main(arguments: list[str]) -> int:
         place = out / name.replace("/", "-") if out and len(configs) > 1 else out
         method = short_name(one.algorithm.name)
         title = method if len(configs) == 1 else f"{method} -> {name}"
-        result = run(one, out=place, device=device, capture=capture, observers=[progress(title)], load=load)
-        if not result.fresh:
-            _require_same_data(result.path, load())
-        results.append(result)
+        results.append(run(one, out=place, device=device, capture=capture, observers=[progress(title)], load=load))
     _show(config, results, out)
     return 0
-
-
-def _require_same_data(path: Path, examples: Examples) -> None:
-    """Refuse to give out the result of a finished run as that of data that has changed since."""
-    if RunDir(path).read_description()["data"] != examples.fingerprint:
-        raise MessiError(
-            f"The data of the finished run {path} has changed since; train anew in another folder with --out, or "
-            "bring the data back."
-        )
 
 
 def _show(config: RunConfig, results: list[RunResult], out: Path | None) -> None:

@@ -104,16 +104,21 @@ class RunDir:
             write_text(self.description, json.dumps(description, indent=2) + "\n")
             return
         before = self.read_description()
-        for key, what in (
-            ("config", "config"),
-            ("data", "data (its files have changed)"),
-            ("version", "version"),
-        ):
+        for key in ("config", "version"):
             if before[key] != description[key]:
                 changed = _difference(before[key], description[key])
                 raise MessiError(
-                    f"{self.path} holds a run with another {what}: {changed}. Choose another folder with --out."
+                    f"{self.path} holds a run with another {key}: {changed}. Choose another folder with --out."
                 )
+        self.require_data(description["data"])
+
+    def require_data(self, fingerprint: str) -> None:
+        """Refuse to go on with this run, or to give out its result, as that of data that has changed since."""
+        if self.read_description()["data"] != fingerprint:
+            raise MessiError(
+                f"The data of the run {self.path} has changed since; train anew in another folder with --out, or "
+                "bring the data back."
+            )
 
     @contextmanager
     def locked(self) -> Iterator[None]:

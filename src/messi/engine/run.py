@@ -47,7 +47,8 @@ def run(
 ) -> RunResult:
     """Train, select, evaluate the target once, and leave everything in a folder.
 
-    The same call again goes on where a killed run was, and does nothing when it is finished.
+    The same call again goes on where a killed run was, and does nothing when it is finished. Either
+    way the data must be as it was.
 
     Args:
         config: what to run.
@@ -60,11 +61,13 @@ def run(
     """
     config = config.resolved()
     folder = RunDir(Path(out) if out else Path("runs") / config.folder_name())
+    load = load or config.data.load
     if folder.is_finished(config.to_dict(), version()):
+        folder.require_data(load().fingerprint)
         return read_result(folder, fresh=False)
     config.encoder.check_weights()
     chosen = pick_device(device)
-    examples = load() if load else config.data.load()
+    examples = load()
     with deterministic(enabled=config.settings.deterministic):
         training = prepare(config, examples, folder, chosen, observers, capture=capture)
         with folder.locked(), closing(training.ledger):
