@@ -78,6 +78,18 @@ def test_predict_looks_into_folders_as_training_does_and_answers_once_for_an_ima
     assert sorted(images) == sorted(f"{i}.jpg" for i in range(12))
 
 
+def test_predict_follows_links_to_folders_as_training_does(trained: Path, tmp_path: Path) -> None:
+    """Two names of one folder are two, as they are domains or classes in training; a link that leads back is passed."""
+    shutil.copytree(trained / "data" / "dark room" / "red", tmp_path / "elsewhere" / "red")
+    for link, folder in (("new/one", "elsewhere"), ("new/two", "elsewhere/red"), ("elsewhere/back", "new")):
+        (tmp_path / link).parent.mkdir(exist_ok=True)
+        (tmp_path / link).symlink_to(tmp_path / folder)
+    done = messi("predict", trained / "run", "new", "--format", "csv", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    images = [row["image"] for row in csv.DictReader(io.StringIO(done.stdout))]
+    assert sorted(images) == sorted(f"new/{place}/{i}.jpg" for place in ("one/red", "two") for i in range(12))
+
+
 def test_predict_prints_json_and_takes_a_model_file(trained: Path) -> None:
     image = trained / "data" / "bright" / "blue" / "0.jpg"
     done = messi("predict", trained / "run" / "model.safetensors", image, "--format", "json")

@@ -1,6 +1,7 @@
 """``messi predict``: classify images with a trained model."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from messi.cli.output import Format, Row, print_rows
 from messi.core.errors import MessiError
+from messi.data.listing import visible
 from messi.data.pictures import is_picture
 from messi.data.threads import single_threads
 from messi.engine.prepare import pick_device
@@ -65,7 +67,7 @@ def find_images(paths: tuple[Path, ...]) -> list[Path]:
     files = []
     for path in paths:
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if _is_wanted(file, path))
+            found = sorted(_images_below(path))
             if not found:
                 raise MessiError(f"The folder {path} has no images; name image files or a folder with some.")
             files += found
@@ -74,10 +76,17 @@ def find_images(paths: tuple[Path, ...]) -> list[Path]:
     return list(dict.fromkeys(files))
 
 
-def _is_wanted(file: Path, folder: Path) -> bool:
-    """Tell whether a file should be an image and is not hidden, as what macOS leaves beside every image is."""
-    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    return is_picture(file.name) and not hidden and not file.is_dir()
+def _images_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """Yield the image files in a folder and in those below, through links as in training, unless one leads back up."""
+    place = folder.resolve()
+    if place in above:
+        return
+    for name in visible(folder):
+        path = folder / name
+        if path.is_dir():
+            yield from _images_below(path, above | {place})
+        elif is_picture(name):
+            yield path
 
 
 def read_all(model: Model, files: list[Path]) -> tuple[dict[Path, Tensor], list[MessiError]]:

@@ -94,7 +94,7 @@ def _look_into(root: Path, place: str, wanted: str) -> tuple[list[str], list[str
     parent = root / place
     if not parent.is_dir():
         raise MessiError(f"There is no folder {parent}; it must hold {wanted}.")
-    names = _visible(parent)
+    names = visible(parent)
     folders = [name for name in names if (parent / name).is_dir()]
     if not folders:
         raise MessiError(f"The folder {parent} has no folders in it; it must hold {wanted}.")
@@ -103,14 +103,15 @@ def _look_into(root: Path, place: str, wanted: str) -> tuple[list[str], list[str
 
 def _images(root: Path, place: str) -> tuple[list[str], list[str]]:
     """Return the image files and the other files of a class folder."""
-    names = _visible(root / place)
+    names = visible(root / place)
     images = [place + name for name in names if is_picture(name)]
     if not images:
         raise MessiError(f"The class folder {root / place} has no images; put images into it or remove it.")
     return images, [place + name for name in names if not is_picture(name)]
 
 
-def _visible(parent: Path) -> list[str]:
+def visible(parent: Path) -> list[str]:
+    """Return the names in a folder in order, without the hidden ones, as what macOS leaves beside every image is."""
     try:
         names = [path.name for path in parent.iterdir()]
     except OSError as error:
