@@ -170,6 +170,22 @@ def test_the_page_of_runs_in_turn_is_named_like_the_data(make_folder: MakeFolder
     assert len(list((tmp_path / "runs").glob("*/result.json"))) == len(domains)
 
 
+def test_whatever_domains_are_called_their_runs_stay_in_the_folder_that_was_named(
+    make_folder: MakeFolder, tmp_path: Path
+) -> None:
+    files = sorted(make_folder(images=3).rglob("*.png"))
+    names = {"photo": ".", "sketch": "..", "paint": "../a"}
+    lines = [f"{file},{file.parent.name},{names[file.parent.parent.name]}" for file in files]
+    (tmp_path / "table.csv").write_text("\n".join(["path,label,domain", *lines]))
+    options = ("--algorithm", "erm", "--backbone", "tiny_cnn", *QUICK, "--out", "here/out")
+    done = messi("train", "--data", "table.csv", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    runs = {path.parent: json.loads(path.read_text())["target"] for path in tmp_path.rglob("run.json")}
+    out = tmp_path / "here" / "out"
+    assert runs == {out / "-": ["."], out / "--": [".."], out / "..-a": ["../a"]}
+    assert [file.name for file in out.parent.iterdir()] == ["out"]
+
+
 def test_a_pretrained_backbone_starts_from_a_local_file(make_folder: MakeFolder, tmp_path: Path) -> None:
     """The names and shapes of timm's own state dict, as safetensors; a file of another backbone is refused."""
     code = (

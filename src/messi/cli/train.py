@@ -13,7 +13,7 @@ from messi.cli.progress import data_progress, progress
 from messi.cli.results import print_held_out, print_results
 from messi.cli.sources import called, find_data
 from messi.core.registry import short_name
-from messi.core.rundir import RunDir
+from messi.core.rundir import RunDir, folder_name
 from messi.data.datasets._base import PictureData
 from messi.engine.config import RunConfig
 from messi.engine.run import RunResult, run
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     results = []
     for one in configs:
         name = "+".join(one.target) or "all"
-        place = out / name.replace("/", "-") if out and len(configs) > 1 else out
+        place = out / folder_name(name) if out and len(configs) > 1 else out
         method = short_name(one.algorithm.name)
         title = method if len(configs) == 1 else f"{method} -> {name}"
         results.append(run(one, out=place, device=device, capture=capture, observers=[progress(title)], load=load))

@@ -176,6 +176,12 @@ class RunDir:
         return MessiError(f"{self.path} is damaged: {name} is missing. {remedy}")
 
 
+def folder_name(text: str) -> str:
+    """Return a text, such as the name of a domain, as that of a folder which lies in the one that it is put into."""
+    name = text.replace("/", "-")
+    return name.replace(".", "-") if name in (".", "..") else name
+
+
 def _difference(before: Any, now: Any, name: str = "") -> str:
     if isinstance(before, dict) and isinstance(now, dict):
         parts = (

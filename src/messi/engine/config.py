@@ -9,6 +9,7 @@ from messi.algorithms.messi import Messi
 from messi.core.config import Bounds, Config
 from messi.core.errors import MessiError
 from messi.core.registry import short_name
+from messi.core.rundir import folder_name
 from messi.data.datasets._base import Augmentation, DataConfig
 from messi.data.sampling import Sampling
 from messi.data.splits import SplitKind, TargetPart
@@ -138,7 +139,7 @@ class RunConfig(Config):
         target = "+".join(self.target) or ("official" if self.training.split == "official" else "all")
         target = target if len(target) <= 60 else f"{len(self.target)}-targets"  # a file name has 255 characters
         method = short_name(self.algorithm.name)
-        return f"{self.data.name}_{method}_{target}_seed{self.seed}_{self.fingerprint()}".replace("/", "-")
+        return folder_name(f"{self.data.name}_{method}_{target}_seed{self.seed}_{self.fingerprint()}")
 
     def _protocol(self, backbone: str) -> dict[str, Any]:
         settings = protocol_settings(self.protocol, self.data.name, small=backbone in SMALL)
