@@ -1,15 +1,21 @@
 """A finished run is opened again with its data, and only with these."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from messi.core.errors import MessiError
+from messi.core.records import EvaluationRecord
+from messi.core.rundir import RunDir
 from messi.data.datasets.arrays import Arrays
+from messi.data.datasets.folder import Folder
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.evaluate import evaluate_run, reopen
+from messi.engine.protocols import ProtocolName
 from messi.engine.run import run
+from messi.models.encoder import EncoderConfig
 
 
 def save(path: Path, seed: int) -> Arrays:
@@ -17,6 +23,24 @@ def save(path: Path, seed: int) -> Arrays:
     inputs = np.random.default_rng(seed).normal(size=(60, 3)) + labels[:, None]
     np.savez(path, inputs=inputs, labels=labels, domains=domains)
     return Arrays(path=str(path))
+
+
+@pytest.mark.parametrize("protocol", ["domainbed", "messi"])
+def test_what_a_run_measured_on_validation_images_is_repeated_augmented_or_not(
+    protocol: ProtocolName, make_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    config = RunConfig(
+        data=Folder(path=str(make_folder())),
+        target=("photo",),
+        encoder=EncoderConfig(backbone="tiny_cnn"),
+        protocol=protocol,
+        training=TrainingConfig(steps=4, evaluate_every=2, batch_per_domain=4, validation_fraction=0.4),
+        seed=3,
+    )
+    result = run(config, out=tmp_path / "run", device="cpu")
+    records = RunDir(result.path).read_records()
+    measured = [r for r in records if isinstance(r, EvaluationRecord) and r.step == result.selected_step]
+    assert evaluate_run(result.path, device="cpu") == measured
 
 
 def test_the_data_of_a_run_are_all_open_again_and_refused_once_they_have_changed(tmp_path: Path) -> None:

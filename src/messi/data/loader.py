@@ -107,7 +107,7 @@ class Loader:
         return (prepare(raw, self.spec) for raw in brought(map(self.vault.images, chunks), self.device))
 
     def _augmented(self, images: Iterator[Images], domain: int) -> Iterator[Tensor]:
-        """Augment validation images, in the same way at every evaluation."""
+        """Augment validation images, in the same way at every evaluation with batches of the same size."""
         stream = generator("validation", self._seed, domain)
         for raw in images:
             parameters = draw_parameters(raw.sizes.cpu(), stream).map(self._sent)

@@ -28,7 +28,8 @@ def evaluate_run(path: Path, *, data: DataConfig | None = None, device: str | No
     model, examples = load(path, device=chosen), load_placed(data, chosen)
     domains = range(len(examples.domain_names))
     whole = Split(train={}, source_val={}, target={d: (examples.domains == d).nonzero().squeeze(1) for d in domains})
-    return _measure(model, _loader(model, _with_classes_of(model, examples), whole))
+    vault = _opened(_fitted(model, examples), whole)
+    return _measure(model, Loader(vault=vault, spec=model.spec, device=chosen))
 
 
 def load_placed(data: DataConfig, device: torch.device) -> Examples:
@@ -59,25 +60,32 @@ def reopen(
             f"The data of {path} has changed since; measure on all of it with messi evaluate --data, "
             "or run again in another folder with --out."
         )
-    return model, _loader(model, examples, split_of(config, examples))
+    return model, Loader(
+        vault=_opened(examples, split_of(config, examples)),
+        spec=model.spec,
+        device=chosen,
+        seed=config.seed,
+        augmentation=config.settings.augmentation,
+        validation_augmentation=config.settings.validation_augmentation,
+    )
 
 
-def _with_classes_of(model: Model, examples: Examples) -> Examples:
-    """Return the examples with labels that count the model's classes."""
+def _fitted(model: Model, examples: Examples) -> Examples:
+    """Return examples that the model can take, with labels that count its classes."""
     for name in examples.classes:
         if name not in model.classes:
             raise unknown_name("class in the model", name, model.classes)
+    if len(examples.input_shape) != len(model.spec.shape) or examples.input_shape[0] != model.spec.shape[0]:
+        raise MessiError(f"The model takes inputs like {model.spec.shape}, but the data has {examples.input_shape}.")
     order = torch.tensor([model.classes.index(name) for name in examples.classes])
     return dataclasses.replace(examples, labels=order[examples.labels], classes=model.classes)
 
 
-def _loader(model: Model, examples: Examples, split: Split) -> Loader:
-    """Return what gives a model the examples in all roles."""
-    if len(examples.input_shape) != len(model.spec.shape) or examples.input_shape[0] != model.spec.shape[0]:
-        raise MessiError(f"The model takes inputs like {model.spec.shape}, but the data has {examples.input_shape}.")
+def _opened(examples: Examples, split: Split) -> Vault:
+    """Return the examples in all roles, the target included."""
     vault = Vault(examples, split)
     vault.open_target()
-    return Loader(vault=vault, spec=model.spec, device=next(model.algorithm.parameters()).device)
+    return vault
 
 
 def _measure(model: Model, loader: Loader) -> list[EvaluationRecord]:
