@@ -42,6 +42,10 @@ class Dies(Erm):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().loss(batch)
 """
+BEFORE_TRAINING = """
+    def __init__(self, *parts, **more):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 def config(seed: int = 0, *, target: str = "a1", steps: int = 12) -> RunConfig:
@@ -67,7 +71,7 @@ def test_what_fails_or_dies_does_not_stop_the_others(tmp_path: Path) -> None:
     outcomes = launch(plan, jobs=2, devices=["cpu"], told=told)
     assert [outcome.state for outcome in outcomes] == ["done", "failed", "failed", "done"]
     assert "nowhere" in outcomes[1].reason
-    assert "SIGKILL" in outcomes[2].reason
+    assert outcomes[2].reason == "Its process was ended by signal SIGKILL; the machine may have run out of memory."
     assert sorted(ended) == [0, 1, 2, 3]
     alone = run(config(3), out=tmp_path / "alone", device="cpu")
     assert outcomes[3].result()["target"] == alone.target
@@ -76,6 +80,22 @@ def test_what_fails_or_dies_does_not_stop_the_others(tmp_path: Path) -> None:
     again = launch(Plan(tmp_path / "plan", [planned(0), planned(1)]), jobs=2, devices=["cpu"])
     assert [outcome.state for outcome in again] == ["done", "done"]
     assert (outcomes[0].path / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_process_that_is_asked_to_stop_says_so_and_its_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text(DIES.replace("SIGKILL", "SIGTERM"))
+    plan = Plan(tmp_path / "plan", [planned(0, algorithm=ALGORITHMS.config(str(tmp_path / "dies.py"))())])
+    (outcome,) = launch(plan, jobs=1, devices=["cpu"])
+    assert (outcome.state, outcome.reason) == ("failed", "Its process was ended by signal SIGTERM.")
+    (outcome,) = launch(plan, jobs=1, devices=["cpu"])  # the seventh step was taken and is not taken again
+    assert outcome.state == "done"
+
+
+def test_a_process_that_is_ended_before_it_trains_says_so(tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text((DIES + BEFORE_TRAINING).replace("SIGKILL", "SIGTERM"))
+    plan = Plan(tmp_path / "plan", [planned(0, algorithm=ALGORITHMS.config(str(tmp_path / "dies.py"))())])
+    (outcome,) = launch(plan, jobs=1, devices=["cpu"])
+    assert (outcome.state, outcome.reason) == ("failed", "Its process was ended by signal SIGTERM.")
 
 
 def test_a_killed_plan_goes_on_where_it_was(tmp_path: Path) -> None:

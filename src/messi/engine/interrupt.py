@@ -10,15 +10,19 @@ from types import FrameType
 class Interrupted(KeyboardInterrupt):
     """A run was asked to stop and did, with its state saved."""
 
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.signal = number
+
 
 class StopRequest:
     """Becomes true when the user or the system asks to stop."""
 
     def __init__(self) -> None:
-        self.requested = False
+        self.signal = 0
 
     def __bool__(self) -> bool:
-        return self.requested
+        return self.signal > 0
 
 
 @contextmanager
@@ -34,8 +38,8 @@ def stop_on_signal() -> Iterator[StopRequest]:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        request.requested = True
+    def handle(number: int, _frame: FrameType | None) -> None:
+        request.signal = number
         restore()
 
     for number in before:

@@ -79,7 +79,7 @@ def train(training: Training) -> None:
                 observer.stepped(step)
             if stopping and not last:
                 saver.wait()
-                raise Interrupted(f"Stopped after step {step} of {config.steps}; the state is saved.")
+                raise Interrupted(f"Stopped after step {step} of {config.steps}; the state is saved.", stop.signal)
 
 
 def _remaining(training: Training, done: int) -> Iterator[int]:

@@ -6,6 +6,7 @@ import functools
 import json
 import multiprocessing
 import signal
+import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,11 +21,14 @@ from messi.core.errors import MessiError
 from messi.data.datasets._base import DataConfig
 from messi.data.examples import Examples
 from messi.engine.config import RunConfig
+from messi.engine.interrupt import Interrupted
 from messi.engine.run import run
 from messi.sweeps.mps import shared_gpu
 from messi.sweeps.plan import Outcome, Plan, Planned
 
 _SET_PARENT_DEATH_SIGNAL = 1
+_AFTER_SIGNAL = 128
+"""A process that saved its state when a signal came leaves with this plus the signal's number, as in a shell."""
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -56,15 +60,21 @@ class Worker:
             reason: str | None = self.tasks.recv()
         except (EOFError, ConnectionResetError):
             self.process.join()
-            code = self.process.exitcode or 0
-            how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-            return f"Its process was ended {how}; the machine may have run out of memory."
+            return _how_it_ended(self.process.exitcode or 0)
         return reason
 
     def end(self) -> None:
         """Let the process finish what it does and leave."""
         self.tasks.close()
         self.process.join()
+
+
+def _how_it_ended(code: int) -> str:
+    number = {_AFTER_SIGNAL + asked: asked for asked in (signal.SIGINT, signal.SIGTERM)}.get(code, -code)
+    if number <= 0:
+        return f"Its process was ended with exit code {code}."
+    guess = "; the machine may have run out of memory" if number == signal.SIGKILL else ""
+    return f"Its process was ended by signal {signal.Signals(number).name}{guess}."
 
 
 def launch(
@@ -128,6 +138,8 @@ def _work(tasks: Connection, device: str, threads: int) -> None:
         while True:
             config, folder = tasks.recv()
             tasks.send(_do(RunConfig.from_dict(json.loads(config)), folder, device))
+    except Interrupted as interrupted:
+        sys.exit(_AFTER_SIGNAL + interrupted.signal)
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return  # no more to do, or the user has had enough: what was under way is done or has saved its state
 
