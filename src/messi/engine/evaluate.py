@@ -15,7 +15,7 @@ from messi.data.loader import Loader
 from messi.data.splits import Split
 from messi.data.vault import Vault
 from messi.engine.config import RunConfig
-from messi.engine.prepare import pick_device, placed, split_of
+from messi.engine.prepare import loader_of, pick_device, placed, split_of
 from messi.evaluation.measure import evaluation_records, predict_role
 from messi.evaluation.model import Model, load
 
@@ -60,14 +60,7 @@ def reopen(
             f"The data of {path} has changed since; measure on all of it with messi evaluate --data, "
             "or run again in another folder with --out."
         )
-    return model, Loader(
-        vault=_opened(examples, split_of(config, examples)),
-        spec=model.spec,
-        device=chosen,
-        seed=config.seed,
-        augmentation=config.settings.augmentation,
-        validation_augmentation=config.settings.validation_augmentation,
-    )
+    return model, loader_of(config, _opened(examples, split_of(config, examples)), model.spec, chosen)
 
 
 def _fitted(model: Model, examples: Examples) -> Examples:

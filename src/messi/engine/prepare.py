@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from messi.algorithms._base import Algorithm, build
-from messi.core.batch import Task
+from messi.core.batch import InputSpec, Task
 from messi.core.errors import MessiError
 from messi.core.info import environment, version
 from messi.core.rundir import RunDir
@@ -44,15 +44,7 @@ def prepare(
         )
     spec = config.encoder.input_spec(examples.input_shape)
     vault = Vault(placed(examples, device), split)
-    loader = Loader(
-        vault=vault,
-        spec=spec,
-        device=device,
-        seed=config.seed,
-        sampler=_sampler(config, examples, split),
-        augmentation=settings.augmentation,
-        validation_augmentation=settings.validation_augmentation,
-    )
+    loader = loader_of(config, vault, spec, device, _sampler(config, examples, split))
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     torch.manual_seed(derive_seed("initialise", config.seed))
     algorithm = build(config.algorithm, task=task, encoder=config.encoder).to(device)
@@ -98,6 +90,21 @@ def split_of(config: RunConfig, examples: Examples) -> Split:
         fraction=settings.validation_fraction,
         target_part=settings.target_part,
         seed=config.seed,
+    )
+
+
+def loader_of(
+    config: RunConfig, vault: Vault, spec: InputSpec, device: torch.device, sampler: Sampler | None = None
+) -> Loader:
+    """Return what reads the data of a run, the same way in training and when its model is measured again."""
+    return Loader(
+        vault=vault,
+        spec=spec,
+        device=device,
+        seed=config.seed,
+        sampler=sampler,
+        augmentation=config.settings.augmentation,
+        validation_augmentation=config.settings.validation_augmentation,
     )
 
 
