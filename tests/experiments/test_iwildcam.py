@@ -1,11 +1,13 @@
 """The plan of the iWildCam table, its first cameras, and the table from results that are known."""
 
+import csv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_runs import cell_of, made_results
+from PIL import Image
 
 from messi.cli.main import main
 from messi.data.datasets.iwildcam import Iwildcam as IwildcamData
@@ -14,19 +16,19 @@ from messi.experiments.iwildcam import Iwildcam
 from messi.reports.paper_tables import Published, Table
 from messi.sweeps.plan import Label
 
-CAMERAS = {"train": (2, 10, 30), "id_val": (2, 30), "id_test": (10,), "val": (4, 5), "test": (1, 200)}
+CAMERAS = {"train": (2, 10, 30, 40), "id_val": (2, 30), "id_test": (10,), "val": (4, 5), "test": (1, 200)}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder with a table of two images for every camera of every part."""
-    rows = [
-        f"{part},{part}-{camera}-{number}.jpg,{number},{camera},1,2013"
-        for part, cameras in CAMERAS.items()
-        for camera in cameras
-        for number in range(2)
-    ]
+    """Return a folder with a table of two images for every camera of every part, a dark one and a bright one."""
     (tmp_path / "data" / "train").mkdir(parents=True)
+    rows = []
+    for part, camera in ((part, camera) for part, cameras in CAMERAS.items() for camera in cameras):
+        for label, brightness in enumerate((60, 180)):
+            name = f"{part}-{camera}-{label}.jpg"
+            Image.new("L", (64, 48), brightness + camera % 7).save(tmp_path / "data" / "train" / name)
+            rows.append(f"{part},{name},{label},{camera},1,2013")
     header = "split,filename,y,location_remapped,sequence_remapped,datetime"
     (tmp_path / "data" / "metadata.csv").write_text("\n".join([header, *rows]) + "\n")
     return tmp_path / "data"
@@ -52,7 +54,18 @@ def test_first_cameras_are_those_of_every_part(folder: Path) -> None:
     kept = sorted({Path(file).stem.rpartition("-")[0] for file in listing.files})
     assert kept == ["id_val-2", "test-1", "train-2", "val-4"]
     assert len(listing) == 8
-    assert len(IwildcamData(path=str(folder), cameras=300).listing(LogWatcher())) == 20
+    assert len(IwildcamData(path=str(folder), cameras=300).listing(LogWatcher())) == 22
+
+
+@pytest.mark.nightly
+def test_the_small_scale_learns_what_any_camera_shows(folder: Path, tmp_path: Path) -> None:
+    """It takes 40 seconds on 2 CPU cores."""
+    options = ("--scale", "small", "--path", str(folder), "--devices", "cpu", "--jobs", "2")
+    assert main(["reproduce", "iwildcam", *options, "--out", str(tmp_path / "plan")]) == 0
+    with (tmp_path / "plan" / "tables" / "iwildcam.csv").open() as file:
+        found = {(row["Method"], row["column"]): float(row["mean"]) for row in csv.DictReader(file)}
+    assert {method for method, _ in found} == {"OMoE", "GMoE", "MESSI"}
+    assert {mean for (_, column), mean in found.items() if column == "OOD Test F1"} == {100}
 
 
 def test_without_data_the_small_scale_says_what_to_provide(

@@ -28,6 +28,7 @@ TRAINED = {
 """By experiment: the number of runs, the tables and the figures."""
 UNTRAINED = {"model_size", "theory"}
 NEEDS_DATA = {"iwildcam"}
+"""Runs on made data in test_iwildcam.py."""
 
 
 def test_every_experiment_is_known_here() -> None:
