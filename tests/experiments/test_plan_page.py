@@ -21,7 +21,8 @@ from messi.experiments.readings import Readings
 from messi.sweeps.plan import Label
 
 RULES: dict[str, Any] = {
-    "selected_step": 100, "selection": "source_val", "target_part": "all", "protocol": "messi", "deviations": {}
+    "selected_step": 100, "selection": "source_val", "target_part": "all", "protocol": "messi", "deviations": {},
+    "source_val": {"s": 0.812, "r": 0.9},
 }  # fmt: skip
 EVALUATION = {"kind": "evaluation", "step": 100, "count": 9, "accuracy": 0.5, "loss": 1.0}
 DOMAINS = ({"role": "source_val", "domain": "s"}, {"role": "target", "domain": "t"})
@@ -154,9 +155,9 @@ def test_a_damaged_run_is_left_out_of_the_closer_look_alone(
     assert page.locator("#runs tbody th").all_inner_texts() == [" ERM", " CORAL (gamma=500)", " CORAL (gamma=1)"]
     assert "one run of each of 3 of 4 methods" in page.inner_text("main")
     row = page.locator("#plan tbody tr", has_text=run.name).locator("td")
-    assert row.all_inner_texts()[2:] == ["72.0", "100", "done", told.partition("closer look: ")[2], run.name]
+    assert row.all_inner_texts()[2:] == ["72.0", "85.6", "100", "done", told.partition("closer look: ")[2], run.name]
     failed = page.locator("#plan tbody tr", has_text="failed").locator("td")
-    assert failed.all_inner_texts()[4:6] == ["failed", "<b>out of memory</b>"]
+    assert failed.all_inner_texts()[5:7] == ["failed", "<b>out of memory</b>"]
     assert main(["report", str(run), "--out", str(folder / "run.html")]) == 2
     assert reason in capsys.readouterr().err
 

@@ -28,6 +28,7 @@ _DAMAGE = (
     *(EOFError, LZMAError, NotImplementedError, OSError, RuntimeError, ValueError),
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error),
 )
+"""What zipfile and tarfile raise for what they cannot read; NotImplementedError for a compression that they lack."""
 _LONGEST_ZIP_END = 22 + 0xFFFF
 
 

@@ -14,7 +14,7 @@ from messi.core.info import version
 from messi.core.rundir import RunDir
 from messi.experiments._base import Experiment, Figure, Section, Text
 from messi.experiments._closer import CloserLook, look_closer
-from messi.experiments._results import Results, last_line, target_accuracy
+from messi.experiments._results import Results, last_line, source_accuracy, target_accuracy
 from messi.reports.paper_tables import Table
 from messi.reports.plan_page import PlanPage, Value
 from messi.reports.table_csv import as_csv
@@ -141,6 +141,7 @@ def _row(outcome: Outcome, reasons: Mapping[Path, str]) -> dict[str, Value]:
     done = outcome.state == "done"
     found: dict[str, Value] = {
         "target %": f"{target_accuracy(outcome):.1f}" if done else None,
+        "validation %": f"{source_accuracy(outcome):.1f}" if done else None,
         "step": outcome.result()["selected_step"] if done else None,
         "state": outcome.state,
         **({"reason": reasons.get(outcome.path)} if reasons else {}),

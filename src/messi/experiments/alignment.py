@@ -3,8 +3,8 @@
 Claim: Global-MoE and Random-Subset-MoE have the same responsibilities (r = 1.00), MESSI others (r = -0.20); on the
 slots that MESSI selects, its domains are nearer to each other than the controls' are.
 Command: messi reproduce alignment --data pacs --weights FOLDER
-Cost: 162 runs of 5,000 to 15,000 steps, 36 of 5,000 on PACS, where 1,000 take 9.4 s on an H200 (train_gpu under
-benchmarks/results), and a pass of every model over its validation data.
+Cost: 162 runs of 5,000 to 15,000 steps, 36 of 5,000 on PACS, and a pass of every model over its validation data;
+1,000 steps of MESSI-S-OT on PACS take 9.4 s on an H200 (benchmarks/bench_train_gpu.py).
 With --scale small --jobs 2 it took a minute on 2 CPU cores.
 
 Responsibilities are those of each model's own router, as the text defines them for "each method A". The other reading,
@@ -61,7 +61,9 @@ class Alignment(Ablation):
         "MESSI selects other slots than both controls (r = -0.20, J = 0.04 on PACS) and has a smaller discrepancy on "
         "them (0.096 where the controls have 0.235)."
     )
-    cost: ClassVar[str] = "162 runs of 5,000 to 15,000 steps, 36 of 5,000 on PACS, where 1,000 take 9.4 s on an H200"
+    cost: ClassVar[str] = (
+        "162 runs of 5,000 to 15,000 steps, 36 of 5,000 on PACS, where 1,000 steps of MESSI-S-OT take 9.4 s on an H200"
+    )
 
     data: tuple[DataName, ...] = tuple(BENCHMARKS)
     """The paper's data sets, or some of them; the small scale has data of its own."""

@@ -3,7 +3,7 @@
 Claim: more weight brings the domains of a class together and hides which domain a feature is of; accuracy has its peak
 at 0.01 and collapses at 10.
 Command: messi reproduce lambda_sweep --weights FOLDER
-Cost: 18 runs of 5,000 steps; on an H200 1,000 of them take 9.4 s (train_gpu under benchmarks/results).
+Cost: 18 runs of 5,000 steps; 1,000 steps of MESSI-S-OT take 9.4 s on an H200 (benchmarks/bench_train_gpu.py).
 With --scale small --jobs 2 it took a minute on 2 CPU cores.
 
 The paper does not say which domain is the target. Its four accuracies are all whole numbers of 409 images, which is
@@ -50,7 +50,7 @@ class LambdaSweep(Ablation):
         "91.7 % at 0.01, its peak, and 16 % at 10."
     )
     compared_with: ClassVar[str] = "lambda=0"
-    cost: ClassVar[str] = "18 runs of 5,000 steps; on an H200 1,000 of them take 9.4 s"
+    cost: ClassVar[str] = "18 runs of 5,000 steps; 1,000 steps of MESSI-S-OT take 9.4 s on an H200"
     reduced: ClassVar[str] = Ablation.reduced.replace("two of them held out in turn", "one of them held out")
 
     target: Target = ART

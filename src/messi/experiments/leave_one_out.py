@@ -3,7 +3,7 @@
 Claim: every term is needed. Without L_ssi accuracy falls most, without L_sp routing is diffuse, without L_div the
 experts are alike.
 Command: messi reproduce leave_one_out --weights FOLDER
-Cost: 72 runs of 5,000 steps; on an H200 1,000 of them take 9.4 s (train_gpu under benchmarks/results).
+Cost: 72 runs of 5,000 steps; 1,000 steps of MESSI-S-OT take 9.4 s on an H200 (benchmarks/bench_train_gpu.py).
 With --scale small --jobs 2 it took 95 s on 2 CPU cores.
 """
 
@@ -48,7 +48,7 @@ class LeaveOneOut(Ablation):
         "L_div the cosine between experts rises from 0 to 0.36."
     )
     compared_with: ClassVar[str] = "MESSI"
-    cost: ClassVar[str] = "72 runs of 5,000 steps; on an H200 1,000 of them take 9.4 s"
+    cost: ClassVar[str] = "72 runs of 5,000 steps; 1,000 steps of MESSI-S-OT take 9.4 s on an H200"
 
     def runs(self) -> list[Planned]:
         """Return a run for every seed, target and variant."""

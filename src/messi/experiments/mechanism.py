@@ -3,7 +3,7 @@
 Claim: alignment helps where the routing of class and domain selects it, and harms where everything or a random part is
 aligned.
 Command: messi reproduce mechanism --weights FOLDER
-Cost: 72 runs of 5,000 steps; on an H200 1,000 of them take 9.4 s (train_gpu under benchmarks/results).
+Cost: 72 runs of 5,000 steps; 1,000 steps of MESSI-S-OT take 9.4 s on an H200 (benchmarks/bench_train_gpu.py).
 With --scale small --jobs 2 it took 90 s on 2 CPU cores.
 """
 
@@ -48,7 +48,7 @@ class Mechanism(Ablation):
         "1.8, all of it with sparse and balanced routing."
     )
     compared_with: ClassVar[str] = "ERM-MoE"
-    cost: ClassVar[str] = "72 runs of 5,000 steps; on an H200 1,000 of them take 9.4 s"
+    cost: ClassVar[str] = "72 runs of 5,000 steps; 1,000 steps of MESSI-S-OT take 9.4 s on an H200"
 
     def runs(self) -> list[Planned]:
         """Return a run for every seed, target and variant."""
