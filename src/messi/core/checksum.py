@@ -7,10 +7,9 @@ SHA-256 reads 1.8, so that checking costs next to nothing; 128 bits leave accide
 from collections.abc import Iterable
 from typing import TypeAlias
 
-import numpy as np
 import xxhash
 
-Bytes: TypeAlias = bytes | memoryview | np.ndarray
+Bytes: TypeAlias = bytes | memoryview
 
 
 def checksum(parts: Iterable[Bytes]) -> str:
