@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import timm
 import torch
@@ -28,7 +29,7 @@ from messi.core.batch import Task
 from messi.data.images import Images
 from messi.data.placement import brought, place
 from messi.data.preprocess import prepare
-from messi.evaluation.model import Model
+from messi.evaluation.model import Model, ModelDescription
 from messi.evaluation.predict import predict
 from messi.models.encoder import EncoderConfig
 
@@ -68,7 +69,7 @@ class Contest:
         task = Task(input_shape=spec.shape, num_classes=CLASSES, num_domains=3)
         algorithm = Messi(Messi.Config(), task=task, encoder=encoder).to(DEVICE).eval()
         placed = place(Images.pack(pictures), DEVICE)
-        model = Model(algorithm, tuple("abcdefg"), spec, {})
+        model = Model(algorithm, tuple("abcdefg"), spec, cast("ModelDescription", None))  # not read
         ready = torch.cat([prepare(images, spec) for images in batches(placed, len(pictures))])
         return cls(model, algorithm, pictures[:HOSTED], placed, ready)
 

@@ -46,7 +46,7 @@ def test_it_trains_predicts_and_resumes_like_any_other(
         "--device", "cpu",
     ]  # fmt: skip
     assert main(command) == 0
-    config = RunConfig.from_dict(RunDir(tmp_path / "run").read_description()["config"])
+    config = RunConfig.from_dict(RunDir(tmp_path / "run").read_description().config)
     assert config.algorithm.name == str(EXAMPLE)
     assert getattr(config.algorithm, "weight", None) == 0.5
     assert "energy_distance" in RunDir(tmp_path / "run").report.read_text()

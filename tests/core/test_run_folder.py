@@ -1,4 +1,4 @@
-import json
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -10,10 +10,20 @@ import torch
 from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.core.records import EvaluationRecord, Record, RecordWriter, RoleRecord, TrainRecord, read_records
+from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
 
-DESCRIPTION = {"config": {"seed": 0, "algorithm": {"weight": 1}}, "data": "d", "version": "1"}
+CONFIG = {
+    "data": {"name": "folder"},
+    "target": ["t"],
+    "algorithm": {"name": "erm", "weight": 1},
+    "training": {"steps": 3},
+    "seed": 0,
+}
+DESCRIPTION = RunDescription(
+    config=CONFIG, version="1", data="d", classes=("a", "b"), sources=("s",), target=("t",), environment={}
+)
 
 
 def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -106,12 +116,12 @@ def test_a_folder_of_another_config_is_refused_and_the_difference_named(tmp_path
     folder = RunDir(tmp_path)
     folder.begin(DESCRIPTION)
     folder.begin(DESCRIPTION)
-    other = {**DESCRIPTION, "config": {"seed": 0, "algorithm": {"weight": 2}}}
+    other = dataclasses.replace(DESCRIPTION, config=CONFIG | {"algorithm": {"name": "erm", "weight": 2}})
     with pytest.raises(MessiError, match=r"another config: algorithm.weight was 1 and is now 2"):
         folder.begin(other)
     with pytest.raises(MessiError, match=r"data of the run .* has changed since"):
-        folder.begin({**DESCRIPTION, "data": "e"})
-    assert json.loads(folder.description.read_text()) == DESCRIPTION
+        folder.begin(dataclasses.replace(DESCRIPTION, data="e"))
+    assert folder.read_description() == DESCRIPTION
 
 
 def test_a_folder_with_other_files_is_not_taken_for_a_run(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_a_short_run_leaves_one_domain_out_and_measures_all_of_it(
     assert counts.pop(("target", target)) == held_out.sum()
     assert [domain for _, domain in counts] == [name for name in examples.domain_names if name != target]
     assert {role for role, _ in counts} == {"source_val"}
-    assert folder.read_description()["classes"] == list(examples.classes)
+    assert folder.read_description().classes == examples.classes
     assert list(result.target) == [target]
 
 
@@ -203,9 +203,9 @@ def test_iwildcam_is_run_with_its_official_parts_and_a_few_locations_in_a_batch(
         **{("source_test", place): 10 for place in trained},
         **{("target", place): 10 for place in ("5", "300")},
     }
-    assert folder.read_description()["sources"] == list(trained)
+    assert folder.read_description().sources == tuple(trained)
     result = folder.read_result()
-    assert (result["selection"], result["validation"]) == ("unseen_val_macro_f1", "unseen_val")
+    assert (result.selection, result.validation) == ("unseen_val_macro_f1", "unseen_val")
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

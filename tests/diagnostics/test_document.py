@@ -163,8 +163,8 @@ def test_no_more_examples_are_looked_at_than_said(monkeypatch: pytest.MonkeyPatc
 def test_a_run_leaves_its_document_with_the_accuracy_of_its_result(tmp_path: Path, quick_config: RunConfig) -> None:
     folders = [RunDir(run(quick_config, out=tmp_path / name, device="cpu").path) for name in ("a", "b")]
     document, result = json.loads(folders[0].diagnostics.read_text()), folders[0].read_result()
-    assert document["accuracy"]["target"] == plain(result["target"])
-    assert document["accuracy"]["source_val"] == plain(result["source_val"])
+    assert document["accuracy"]["target"] == plain(result.target)
+    assert document["accuracy"]["source_val"] == plain(result.source_val)
     assert document["domains"] == ["a1", "a2", "b1"]
     assert "pictures" not in document, "features are no pictures"
     assert folders[0].diagnostics.read_bytes() == folders[1].diagnostics.read_bytes()

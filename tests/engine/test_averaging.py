@@ -105,7 +105,7 @@ def test_the_model_is_the_mean_of_the_weights_after_every_step_of_the_valley(
             torch.testing.assert_close(tensor.double(), mean, rtol=1e-5, atol=1e-6)  # float32, one rounding a step
         else:
             assert torch.equal(tensor, states[-1][name]), "buffers are those of the last step"
-    assert model.description["averaged_steps"] == [first, last]
+    assert model.description.averaged_steps == (first, last)
 
 
 def test_a_dead_valley_stops_training_and_every_step_taken_is_recorded(tmp_path: Path) -> None:

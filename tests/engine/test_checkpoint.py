@@ -29,11 +29,12 @@ def test_terms_that_are_not_recorded_yet_come_back_to_the_device_of_training(tmp
     ledger.open(0)
     batch = Batch(torch.randn(8, 5), torch.arange(8) % 3, torch.arange(8) % 2, step=1)
     ledger.add(algorithm.update(batch, stepper))
-    state = Checkpoint(step=1, algorithm=algorithm, stepper=stepper, ledger=ledger)
+    state = Checkpoint(run="r", step=1, algorithm=algorithm, stepper=stepper, ledger=ledger)
     state.write(tmp_path / "last.safetensors")
     ledger.close()
     elsewhere, stepper, other = parts(tmp_path, "meta")
-    assert load_checkpoint(tmp_path / "last.safetensors", algorithm=elsewhere, stepper=stepper, ledger=other) == 1
+    last = tmp_path / "last.safetensors"
+    assert load_checkpoint(last, run="r", algorithm=elsewhere, stepper=stepper, ledger=other) == 1
     other.close()
     assert other.terms == ledger.terms
     assert [row.device.type for row in other.rows] == ["meta"]

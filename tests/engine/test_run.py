@@ -40,7 +40,7 @@ def test_the_records_hold_what_was_measured_and_the_model_is_the_selected_one(
     ]
     assert [(r.step, r.domain, r.count) for r in by_role["target"]] == [(result.selected_step, "b2", 60)]
     assert result.selected_step == select(records).step
-    assert load(result.path).description["step"] == result.selected_step
+    assert load(result.path).description.step == result.selected_step
     assert result.target == {"b2": by_role["target"][0].accuracy}
     routing = [record for record in records if isinstance(record, RoutingRecord)]
     assert {(r.domain, r.label) for r in routing} == {(d, c) for d in ("a1", "a2", "b1", "b2") for c in ("-1", "+1")}

@@ -55,20 +55,21 @@ def test_steps_are_timed_after_the_first_hundred(
     clock = Clock()
     monkeypatch.setattr(time, "perf_counter", clock)
     timing = train(clock, begun=begun, steps=steps, every=every).timing()
-    assert (timing["steps"], timing["seconds"]) == (timed, 2 * timed)
-    assert timing["seconds_with_evaluations"] == 2 * timed + 8 * evaluations
-    assert timing["resumed_after_step"] == begun
+    assert (timing.steps, timing.seconds) == (timed, 2 * timed)
+    assert timing.seconds_with_evaluations == 2 * timed + 8 * evaluations
+    assert timing.resumed_after_step == begun
 
 
 def test_a_run_says_how_long_it_took_and_its_result_does_not(tmp_path: Path, quick_config: RunConfig) -> None:
     longer = TrainingConfig(steps=130, evaluate_every=10, batch_per_domain=8)
     folder = RunDir(run(dataclasses.replace(quick_config, training=longer), out=tmp_path / "run", device="cpu").path)
     timing = folder.read_timing()
-    assert (timing["steps"], timing["resumed_after_step"]) == (30, 0)
-    assert 0 < timing["seconds"] < timing["seconds_with_evaluations"]
-    assert timing["inference"]["images"] == 60, "all of the target"
-    assert timing["inference"]["seconds"] > 0
-    assert "CPU" in timing["device"]
+    assert (timing.steps, timing.resumed_after_step) == (30, 0)
+    assert 0 < timing.seconds < timing.seconds_with_evaluations
+    assert timing.inference is not None
+    assert timing.inference.images == 60, "all of the target"
+    assert timing.inference.seconds > 0
+    assert "CPU" in timing.device
     assert "seconds" not in folder.result.read_text()
 
 

@@ -236,7 +236,7 @@ def test_an_official_run_selects_by_unseen_domains_and_reports_on_both_kinds_of_
     result = folder.read_result()
     evaluated = [record for record in folder.read_records() if isinstance(record, EvaluationRecord)]
     seen = [(record.step, record.role, record.domain, record.count) for record in evaluated]
-    step = result["selected_step"]
+    step = result.selected_step
     assert seen == [
         (2, "source_val", "1", 8), (2, "source_val", "2", 8), (2, "unseen_val", "3", 8),
         (4, "source_val", "1", 8), (4, "source_val", "2", 8), (4, "unseen_val", "3", 8),
@@ -244,8 +244,8 @@ def test_an_official_run_selects_by_unseen_domains_and_reports_on_both_kinds_of_
     ]  # fmt: skip
     scores = {record.step: record.accuracy for record in evaluated if record.role == "unseen_val"}
     assert step == max(scores, key=lambda number: (scores[number], -number))
-    assert (result["selection"], list(result["target"])) == ("unseen_val", ["4"])
-    assert folder.read_description()["sources"] == ["1", "2"]
+    assert (result.selection, list(result.target)) == ("unseen_val", ["4"])
+    assert folder.read_description().sources == ("1", "2")
 
 
 class BreaksOff(Stopwatch):
@@ -278,13 +278,13 @@ def test_by_macro_f1_the_best_step_on_all_unseen_examples_is_kept_also_after_a_b
     whole = [record for record in folder.read_records() if isinstance(record, RoleRecord)]
     scores = {record.step: record.macro_f1 for record in whole if record.role == "unseen_val"}
     result = folder.read_result()
-    step = result["selected_step"]
+    step = result.selected_step
     assert list(scores) == [1, 2, 3, 4, 5, 6]
     assert len(set(scores.values())) > 2, "there is something to select"
     assert step == max(scores, key=lambda number: (scores[number], -number))
-    assert result["roles"]["unseen_val"]["macro_f1"] == scores[step] == pytest.approx(unseen_macro_f1(folder.path))
-    assert set(result["roles"]) == {"source_val", "unseen_val", "source_test", "target"}
-    assert (result["selection"], result["validation"]) == ("unseen_val_macro_f1", "unseen_val")
+    assert result.roles["unseen_val"].macro_f1 == scores[step] == pytest.approx(unseen_macro_f1(folder.path))
+    assert set(result.roles) == {"source_val", "unseen_val", "source_test", "target"}
+    assert (result.selection, result.validation) == ("unseen_val_macro_f1", "unseen_val")
     with pytest.raises(ConnectionAbortedError):
         run(config, out=tmp_path / "broken", device="cpu", observers=[BreaksOff(torch.device("cpu"))])
     again = RunDir(run(config, out=tmp_path / "broken", device="cpu").path)
@@ -379,7 +379,7 @@ def test_messi_runs_on_data_of_odd_shapes(case: str, tmp_path: Path) -> None:
     assert tuple(result.target) == target
     assert all(0 <= accuracy <= 1 for accuracy in (*result.source_val.values(), *result.target.values()))
     description = RunDir(result.path).read_description()
-    assert description["classes"] == [str(label) for label in sorted(set(labels))]
+    assert description.classes == tuple(str(label) for label in sorted(set(labels)))
 
 
 def test_243_domains_are_trained_on_a_few_at_a_time(tmp_path: Path) -> None:

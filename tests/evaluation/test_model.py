@@ -75,7 +75,7 @@ def test_a_model_of_features_takes_no_pictures(tmp_path: Path, quick_config: Run
 
 
 def test_a_checkpoint_is_not_taken_for_a_model(model: Model, tmp_path: Path) -> None:
-    config = RunConfig.from_dict(model.description["config"])
+    config = RunConfig.from_dict(model.description.config)
     result = run(config, out=tmp_path / "run", device="cpu")
     with pytest.raises(MessiError, match="is no model file"):
         load(RunDir(result.path).last)
@@ -88,7 +88,7 @@ def test_a_checkpoint_is_not_taken_for_a_model(model: Model, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("part", ["weight", "config", "task", "classes"])
 def test_a_model_file_of_another_version_gets_one_sentence(part: str, model: Model, tmp_path: Path) -> None:
-    result = run(RunConfig.from_dict(model.description["config"]), out=tmp_path / "run", device="cpu")
+    result = run(RunConfig.from_dict(model.description.config), out=tmp_path / "run", device="cpu")
     tensors, description = read_tensors(RunDir(result.path).model)
     if part == "weight":
         tensors.popitem()

@@ -1,10 +1,10 @@
 """Runs that nobody ran: their folders written by hand."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from messi.core.documents import write_document
 from messi.core.info import version
 from messi.core.rundir import RunDir
 from messi.experiments._base import Experiment
@@ -15,6 +15,14 @@ from messi.sweeps.plan import Label, Plan, Planned
 Made = Callable[[Mapping[str, Label]], "dict[str, Any] | str | None"]
 """By labels: the files of a finished run by name, why it failed, "started", or None for one that waits."""
 
+_RESULT = {
+    "selection": "source_val",
+    "validation": "source_val",
+    "selected_step": 1,
+    "target_part": "all",
+    "protocol": "messi",
+}
+
 
 def made_results(folder: Path, experiment: Experiment, made: Made) -> Results:
     """Write what every run of an experiment left, and read it as a plan does."""
@@ -24,7 +32,7 @@ def made_results(folder: Path, experiment: Experiment, made: Made) -> Results:
         if isinstance(what, dict):
             _begin(plan, run)
             for name, content in what.items():
-                (plan.path(run) / f"{name}.json").write_text(json.dumps(content))
+                write_document(plan.path(run) / f"{name}.json", _RESULT | content if name == "result" else content)
         elif what == "started":
             _begin(plan, run)
         elif what:
@@ -38,7 +46,7 @@ def _begin(plan: Plan, run: Planned) -> None:
     machine = {"gpu": "a GPU", "torch": "2.0"}
     about = {"data": "fingerprint", "classes": ["c"], "sources": ["s"], "target": ["t"], "environment": machine}
     config = run.config.resolved().to_dict()
-    place.description.write_text(json.dumps({"config": config, "version": version(), **about}))
+    write_document(place.description, {"config": config, "version": version(), **about})
 
 
 def cell_of(table: Table, column: str, *heads: str) -> Cell:

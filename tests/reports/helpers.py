@@ -61,6 +61,7 @@ class Sample:
         writer.close()
         result = {
             "selection": "source_val",
+            "validation": "source_val",
             "selected_step": 20,
             "target_part": "all",
             "protocol": "messi",

@@ -74,7 +74,7 @@ def test_what_fails_or_dies_does_not_stop_the_others(tmp_path: Path) -> None:
     assert outcomes[2].reason == "Its process was ended by signal SIGKILL; the machine may have run out of memory."
     assert sorted(ended) == [0, 1, 2, 3]
     alone = run(config(3), out=tmp_path / "alone", device="cpu")
-    assert outcomes[3].result()["target"] == alone.target
+    assert outcomes[3].result().target == alone.target
 
     before = (outcomes[0].path / "result.json").stat().st_mtime_ns
     again = launch(Plan(tmp_path / "plan", [planned(0), planned(1)]), jobs=2, devices=["cpu"])
@@ -133,7 +133,7 @@ if __name__ == "__main__":
 def test_runs_share_the_threads_that_the_plan_may_use(tmp_path: Path) -> None:
     outcomes = launch(Plan(tmp_path, [planned(0)]), jobs=1, devices=["cpu"])
     assert torch.get_num_threads() == 1, "OMP_NUM_THREADS says so, however many cores there are"
-    assert RunDir(outcomes[0].path).read_timing()["device"] == "CPU, 1 threads"
+    assert RunDir(outcomes[0].path).read_timing().device == "CPU, 1 threads"
 
 
 def test_a_worker_that_nobody_listens_to_any_more_leaves_quietly(

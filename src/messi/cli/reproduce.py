@@ -111,7 +111,7 @@ class Lines:
 
 
 def _accuracies(outcome: Outcome) -> str:
-    return "  ".join(f"{domain} {accuracy:.1%}" for domain, accuracy in outcome.result()["target"].items())
+    return "  ".join(f"{domain} {accuracy:.1%}" for domain, accuracy in outcome.result().target.items())
 
 
 def _row(outcome: Outcome) -> Row:

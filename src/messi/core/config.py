@@ -6,12 +6,13 @@ import json
 import math
 import types
 import typing
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from messi.core.errors import MessiError, unknown_name
-from messi.core.registry import Registry
+from messi.core.registry import Registry, content_digest
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Config:
     def __post_init__(self) -> None:
         """Check every field against the bounds and the choices in its annotation."""
         for field in dataclasses.fields(self):
-            _check(field.name, getattr(self, field.name), _annotations(type(self))[field.name])
+            check(field.name, getattr(self, field.name), _annotations(type(self))[field.name])
 
     @property
     def name(self) -> str:
@@ -109,20 +110,23 @@ class Config:
         return {"name": self.name, **self._content(), **values} if self.registry else values
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Build the config that :meth:`to_dict` wrote; a key that is not a field is an error, not a default."""
+    def from_dict(cls, values: dict[str, Any], *, files: Collection[str | Path] = ()) -> Self:
+        """Build the config that :meth:`to_dict` wrote; a key that is not a field is an error, not a default.
+
+        Values may come from anybody's file, so nothing outside of messi is imported for them but ``files``: those of
+        the caller's own that a method or data set is defined in.
+        """
+        if not isinstance(values, dict):
+            raise MessiError(f"The settings of {cls.__qualname__} must be names and values, but are {values!r}.")
         values = dict(values)
         if cls.registry:
-            chosen = cls.registry.config(values.pop("name"))
-            values.pop("content", None)
-            return typing.cast("Self", _build(chosen, values))
-        return _build(cls, values)
+            name = cls.registry.permitted(values.pop("name", None), values.pop("content", None), files)
+            return typing.cast("Self", _build(cls.registry.config(name), values, files))
+        return _build(cls, values, files)
 
     def _content(self) -> dict[str, str]:
         """Return what tells a user's own file from an earlier version of it; our own have the version of messi."""
-        if not self.name.endswith(".py"):
-            return {}
-        return {"content": hashlib.sha256(Path(self.name).read_bytes()).hexdigest()[:12]}
+        return {"content": content_digest(self.name)} if self.name.endswith(".py") else {}
 
     def fingerprint(self) -> str:
         """Return 12 hex digits that change with any value in the config."""
@@ -130,12 +134,12 @@ class Config:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _build(cls: type[ConfigType], values: dict[str, Any]) -> ConfigType:
+def _build(cls: type[ConfigType], values: dict[str, Any], files: Collection[str | Path]) -> ConfigType:
     fields = {field.name for field in dataclasses.fields(cls)}
     for key in values:
         if key not in fields:
             raise unknown_name(f"setting of {cls.__qualname__}", key, fields)
-    return cls(**{key: _revive(_annotations(cls)[key], value) for key, value in values.items()})
+    return cls(**{key: _revive(_annotations(cls)[key], value, files) for key, value in values.items()})
 
 
 def _plain(value: Any) -> Any:
@@ -144,26 +148,26 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _revive(annotation: Any, value: Any) -> Any:
+def _revive(annotation: Any, value: Any, files: Collection[str | Path]) -> Any:
     if typing.get_origin(annotation) is typing.Annotated:
         annotation = typing.get_args(annotation)[0]
     if isinstance(annotation, type) and issubclass(annotation, Config):
-        return annotation.from_dict(value)
+        return annotation.from_dict(value, files=files)
     return tuple(value) if isinstance(value, list) else value
 
 
-def _check(name: str, value: Any, annotation: Any) -> None:
+def check(name: str, value: Any, annotation: Any) -> None:
     """Raise unless a value has the type, is among the choices and lies in the bounds of its annotation."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         annotation, *extras = typing.get_args(annotation)
-        _check(name, value, annotation)
+        check(name, value, annotation)
         outside = [extra for extra in extras if isinstance(extra, Bounds) and value not in extra]
         if outside:
             raise MessiError(f"{name} must be {outside[0]}, but is {value!r}.")
     elif origin in (typing.Union, types.UnionType):
         for choice in typing.get_args(annotation) if value is not None else ():
-            _check(name, value, choice)
+            check(name, value, choice)
     elif origin is typing.Literal:
         if value not in typing.get_args(annotation):
             allowed = ", ".join(repr(choice) for choice in typing.get_args(annotation))

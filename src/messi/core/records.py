@@ -2,11 +2,13 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
+from messi.core.checksum import MISMATCH, Running, parse_values
+from messi.core.documents import parse
 from messi.core.errors import MessiError
 from messi.core.files import writing
 
@@ -81,19 +83,33 @@ class ExampleRecord:
 
 
 Record = TrainRecord | EvaluationRecord | RoleRecord | RoutingRecord | ExampleRecord
-_KINDS: dict[str, Callable[..., Record]] = {
+_KINDS: dict[str, type[Record]] = {
     cls.kind: cls for cls in (TrainRecord, EvaluationRecord, RoleRecord, RoutingRecord, ExampleRecord)
 }
 
 
 class RecordWriter:
-    """Appends records to a file that first is cut back to ``size`` bytes, the length known to be good."""
+    """Appends records to a file that first is cut back to ``size`` bytes, the length known to be good.
 
-    def __init__(self, path: Path, *, size: int) -> None:
+    These must have the checksum that was noted of them, if one was: what is appended would otherwise hide the damage.
+    """
+
+    def __init__(self, path: Path, *, size: int, expected: str | None = None) -> None:
         self.path, self.size = path, size
+        self._running = Running(_beginning(path, size))
+        if expected not in (None, self.checksum):
+            raise MessiError(
+                f"{path} is damaged: {MISMATCH}. Bring it back, or delete the folder {path.parent} and run the "
+                "command that made it again."
+            )
         with writing(path):
             self._file = path.open("ab")
             self._file.truncate(size)
+
+    @property
+    def checksum(self) -> str:
+        """The checksum of everything written so far."""
+        return self._running.hexdigest()
 
     def write(self, record: Record) -> None:
         """Append one record."""
@@ -101,6 +117,7 @@ class RecordWriter:
         with writing(self.path):
             self._file.write(line)
             self._file.flush()
+        self._running.update(line)
         self.size += len(line)
 
     def sync(self) -> None:
@@ -113,23 +130,38 @@ class RecordWriter:
         self._file.close()
 
 
+def _beginning(path: Path, size: int) -> bytes:
+    if size == 0:
+        return b""
+    if not path.is_file():
+        raise MessiError(
+            f"{path} is missing or no regular file; bring it back, or delete the folder {path.parent} and run the "
+            "command that made it again."
+        )
+    with path.open("rb") as file:
+        return file.read(size)
+
+
 def read_records(path: Path) -> list[Record]:
     """Read all whole lines; an unfinished last line is one that a killed process was writing."""
     if not path.exists():
         return []
+    if not path.is_file():
+        raise MessiError(f"{path} is no regular file; bring it back.")
     return list(_parse(path))
 
 
 def _parse(path: Path) -> Iterator[Record]:
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
-            values: dict[str, Any] = json.loads(line)
-            cls = _KINDS[values.pop("kind")]
-            lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
-            record: Record = cls(**{**values, **lists})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            values = parse_values(line)
+            kind = values.pop("kind", None)
+            if not isinstance(kind, str) or kind not in _KINDS:
+                raise ValueError(f"there is no kind of record {kind!r}.")
+            record: Record = parse(_KINDS[kind], values)
+        except (ValueError, MessiError) as error:
             raise MessiError(
-                f"{path}, line {number}, is not a record of messi: {error}. Bring the file back, or delete the folder "
+                f"{path}, line {number}, is not a record of messi: {error} Bring the file back, or delete the folder "
                 "and run the command that made it again."
             ) from error
         yield record

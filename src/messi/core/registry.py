@@ -1,9 +1,12 @@
 """The folder is the registry: a public file in a package is an entry, and its name is the file's name."""
 
+import hashlib
 import importlib
 import importlib.util
+import logging
 import pkgutil
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -41,6 +44,28 @@ class Registry:
             raise MessiError(f"The {self.kind} file {name} must define a class {wanted}, named like the file.")
         return getattr(module, wanted)
 
+    def permitted(self, name: object, digest: object, files: Collection[str | Path]) -> str:
+        """Return a name that stands in a file as one to load: our own, or one of the caller's files of that name.
+
+        Whoever wrote the file must not decide what is run. ``digest`` is that of the file at the time.
+        """
+        if not isinstance(name, str):
+            raise MessiError(f"The {self.kind} must be given by its name, but is {name!r}.")
+        if not name.endswith(".py"):
+            return name
+        for file in files:
+            if short_name(str(file)) == short_name(name):
+                if content_digest(file) != digest:
+                    logging.getLogger("messi").warning(
+                        "%s has changed since it was used for this (its digest was %s), so answers may differ.",
+                        *(file, digest),
+                    )
+                return str(file)
+        raise MessiError(
+            f"The {self.kind} '{short_name(name)}' is defined in a file of its own, {name}, which is only run if you "
+            f"name it: with --algorithm FILE, or in Python algorithm=FILE."
+        )
+
     def config(self, name: str) -> Any:
         """Return the config class of an entry: the ``Config`` in its class, or the class when it is one itself."""
         cls = self.load(name)
@@ -51,6 +76,14 @@ class Registry:
                 f"such as 'class Config({config.__qualname__})'."
             )
         return config
+
+
+def content_digest(file: str | Path) -> str:
+    """Return 12 hex digits of the content of a user's own file."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
+    except OSError as error:
+        raise MessiError(f"{file} cannot be read: {error.strerror}.") from error
 
 
 def short_name(name: str) -> str:

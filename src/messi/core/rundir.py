@@ -1,19 +1,27 @@
-"""A run is a folder. Its state is what lies on disk, so it survives any crash."""
+"""A run is a folder. Its state is what lies on disk, so it survives any crash.
 
+Every document has a checksum of its own, and ``result.json``, which is written last, has those of all other files: so
+a file that is damaged, or that belongs to another run, is refused when it is read.
+"""
+
+import dataclasses
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from messi.core.checksum import KEY, file_checksum, parse_values, require_old, values_checksum
+from messi.core.documents import parse_document, unsealed, write_document
 from messi.core.errors import MessiError
-from messi.core.files import write_text, writing
+from messi.core.files import writing
 from messi.core.records import Record, read_records
+from messi.core.run_documents import Diagnostics, Result, RunDescription, Timing
 
 State = Literal["new", "started", "done"]
+_Document = TypeVar("_Document")
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,11 @@ class RunDir:
         return self.path / "timing.json"
 
     @property
+    def examples(self) -> Path:
+        """``examples/``: pictures of some examples."""
+        return self.path / "examples"
+
+    @property
     def report(self) -> Path:
         """``report.html``: the page to look at."""
         return self.path / "report.html"
@@ -68,57 +81,89 @@ class RunDir:
             return "done"
         return "started" if self.description.exists() else "new"
 
-    def read_description(self) -> dict[str, Any]:
+    def read_description(self) -> RunDescription:
         """Return what ``run.json`` says."""
-        return self._read_json(self.description)
+        return self._read(self.description, RunDescription)
 
-    def read_result(self) -> dict[str, Any]:
+    def read_result(self) -> Result:
         """Return what ``result.json`` says."""
-        return self._read_json(self.result)
+        return self._read(self.result, Result)
 
-    def read_timing(self) -> dict[str, Any]:
+    def read_timing(self) -> Timing:
         """Return what ``timing.json`` says."""
-        return self._read_json(self.timing)
+        return self._read(self.timing, Timing)
 
-    def read_diagnostics(self) -> dict[str, Any]:
+    def read_diagnostics(self) -> Diagnostics:
         """Return what ``diagnostics.json`` says."""
-        return self._read_json(self.diagnostics)
+        return self._read(self.diagnostics, Diagnostics)
 
     def read_records(self) -> list[Record]:
         """Return everything measured so far."""
+        if not self.records.exists():
+            return []
+        self.require_whole(self.records)
         return read_records(self.records)
+
+    def identity(self) -> str:
+        """Return what tells this run from all others: the checksum of ``run.json``."""
+        return values_checksum(self._values(self.description))
 
     def is_finished(self, config: dict[str, Any], version: str) -> bool:
         """Tell whether this very run was done before."""
         if self.state() != "done":
             return False
         described = self.read_description()
-        return bool(described["config"] == config and described["version"] == version)
+        return described.config == config and described.version == version
 
-    def begin(self, description: dict[str, Any]) -> None:
+    def begin(self, description: RunDescription) -> None:
         """Make the folder and describe the run, or check that the folder is of this very run."""
         if self.state() == "new":
             ours = {"lock", "run.json.tmp"}
             if any(file.name not in ours for file in self.path.iterdir()):
                 raise MessiError(f"{self.path} has files but is no run folder; choose a new folder with --out.")
-            write_text(self.description, json.dumps(description, indent=2) + "\n")
+            write_document(self.description, description)
             return
         before = self.read_description()
         for key in ("config", "version"):
-            if before[key] != description[key]:
-                changed = _difference(before[key], description[key])
+            if getattr(before, key) != getattr(description, key):
+                changed = _difference(getattr(before, key), getattr(description, key))
                 raise MessiError(
                     f"{self.path} holds a run with another {key}: {changed}. Choose another folder with --out."
                 )
-        self.require_data(description["data"])
+        self.require_data(description.data)
+
+    def finish(self, result: Result, records: str) -> None:
+        """Write the result, and with it the checksums of all that belongs to it; ``records`` is that of the records."""
+        files = {file.relative_to(self.path).as_posix(): file_checksum(file) for file in self._results()}
+        write_document(self.result, dataclasses.replace(result, files=files | {self.records.name: records}))
+
+    def _results(self) -> list[Path]:
+        """Return the files that belong to the result, the records aside."""
+        single = (self.description, self.model, self.diagnostics, self.timing)
+        return [*(file for file in single if file.exists()), *sorted(self.examples.glob("*"))]
 
     def require_data(self, fingerprint: str) -> None:
         """Refuse to go on with this run, or to give out its result, as that of data that has changed since."""
-        if self.read_description()["data"] != fingerprint:
+        if self.read_description().data != fingerprint:
             raise MessiError(
                 f"The data of the run {self.path} has changed since; train anew in another folder with --out, or "
                 "bring the data back."
             )
+
+    def require_whole(self, path: Path) -> None:
+        """Refuse a file that is not the one that the run ended with; what an unfinished run has may be any."""
+        if path == self.result or self.state() != "done":
+            return
+        files = self.read_result().files
+        name = path.relative_to(self.path).as_posix()
+        if name in files:
+            if file_checksum(path) != files[name]:
+                raise MessiError(
+                    f"{path} is damaged, or of another run: its checksum is not the one that result.json has. "
+                    f"{self._remedy(path)}"
+                )
+        elif files:
+            raise MessiError(f"{path} does not belong to the run: result.json does not know it. Remove it.")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -146,24 +191,50 @@ class RunDir:
             if fresh:
                 self.path.rmdir()
 
-    def _read_json(self, path: Path) -> dict[str, Any]:
-        # Without its result a run is finished anew, with all that is measured at its end, but not trained.
-        first = self.path if path == self.description else self.result
-        remedy = f"Delete {first} and run the command that made it again."
-        if path == self.diagnostics:
-            remedy += " Or take it away to get a report without it."
-        if not path.is_file():
-            raise self._missing(path.name, remedy)
+    def _read(self, path: Path, kind: type[_Document]) -> _Document:
+        values = self._values(path)
+        self.require_whole(path)
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            return parse_document(kind, values)
+        except MessiError as error:
+            raise MessiError(f"{path} is not one that this version can read: {error} {self._remedy(path)}") from error
+
+    def _values(self, path: Path) -> dict[str, Any]:
+        """Return the values of a document that fit its checksum."""
+        values = self._raw_values(path)
+        try:
+            if KEY in values:
+                return unsealed(values)
+            described = values if path == self.description else self._raw_values(self.description)
+            require_old(self.path, described.get("version"))
         except ValueError as error:
-            raise MessiError(f"{path} is damaged: {error}. {remedy}") from error
-        if not isinstance(values, dict):
-            raise MessiError(f"{path} is damaged: it must hold one JSON object. {remedy}")
+            raise self._damaged(path, error) from error
         return values
 
-    def _missing(self, name: str, remedy: str) -> MessiError:
+    def _raw_values(self, path: Path) -> dict[str, Any]:
+        if not path.is_file():
+            raise self._missing(path)
+        try:
+            return parse_values(path.read_bytes())
+        except OSError as error:
+            raise MessiError(f"{path} cannot be read: {error.strerror}. Make it readable.") from error
+        except ValueError as error:
+            raise self._damaged(path, error) from error
+
+    def _damaged(self, path: Path, error: Exception) -> MessiError:
+        return MessiError(f"{path} is damaged: {error}. {self._remedy(path)}")
+
+    def _remedy(self, path: Path) -> str:
+        """Say how to get a file again."""
+        # Without its result a run is finished anew, with all that is measured at its end, but not trained.
+        first = self.path if path in (self.description, self.records) else self.result
+        remedy = f"Bring it back, or delete {first} and run the command that made it again."
+        return f"{remedy} Or remove it to get a report without it." if path == self.diagnostics else remedy
+
+    def _missing(self, path: Path) -> MessiError:
         """Say what the folder is instead of that of a finished run."""
+        if path.exists():
+            return MessiError(f"{path} is no regular file. {self._remedy(path)}")
         if not self.path.is_dir():
             return MessiError(f"There is no folder {self.path}; name the folder of a run, which holds run.json.")
         state = self.state()
@@ -171,9 +242,10 @@ class RunDir:
             return MessiError(f"{self.path} is no run folder: run.json is missing. Name the folder of a run.")
         if state == "started":
             return MessiError(
-                f"{self.path} is not a finished run: {name} is missing. The same command that began it continues it."
+                f"{self.path} is not a finished run: {path.name} is missing. "
+                "The same command that began it continues it."
             )
-        return MessiError(f"{self.path} is damaged: {name} is missing. {remedy}")
+        return MessiError(f"{self.path} is damaged: {path.name} is missing. {self._remedy(path)}")
 
 
 def folder_name(text: str) -> str:

@@ -7,7 +7,6 @@ came after its last low loss another, which joins the first if the loss falls ag
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +32,19 @@ class Stretch:
         """Take in the steps that follow, given the mean of their weights."""
         self.steps += steps
         torch._foreach_lerp_(self.mean, list(mean), steps / self.steps)  # one launch for all, as torch.optim does
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageDescription:
+    """The state of an average besides its tensors."""
+
+    ends: tuple[int, ...]
+    """The last step of each segment."""
+    losses: tuple[float, ...]
+    stretches: tuple[tuple[int, int], ...]
+    """The first step and the number of steps of each."""
+    running: bool
+    """Whether the last stretch is of a segment that has not ended."""
 
 
 class Averager:
@@ -109,24 +121,24 @@ class Averager:
         places = enumerate(self._stretches())
         return {f"{place}/{i}": t for place, stretch in places for i, t in enumerate(stretch.mean)}
 
-    def description(self) -> dict[str, Any]:
-        """Return the rest of the state, as JSON values."""
-        return {
-            "ends": list(self._ends),
-            "losses": list(self._losses),
-            "stretches": [[stretch.first, stretch.steps] for stretch in self._stretches()],
-            "running": self._running is not None,
-        }
+    def description(self) -> AverageDescription:
+        """Return the rest of the state."""
+        return AverageDescription(
+            ends=tuple(self._ends),
+            losses=tuple(self._losses),
+            stretches=tuple((stretch.first, stretch.steps) for stretch in self._stretches()),
+            running=self._running is not None,
+        )
 
-    def load(self, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+    def load(self, tensors: Mapping[str, Tensor], description: AverageDescription) -> None:
         """Restore what :meth:`tensors` and :meth:`description` gave."""
-        self._ends, self._losses = list(description["ends"]), list(description["losses"])
+        self._ends, self._losses = list(description.ends), list(description.losses)
         self._valley = self._find()
         self._finished = [
             Stretch(first, steps, [torch.empty_like(w).copy_(tensors[f"{p}/{i}"]) for i, w in enumerate(self._weights)])
-            for p, (first, steps) in enumerate(description["stretches"])
+            for p, (first, steps) in enumerate(description.stretches)
         ]
-        self._running = self._finished.pop() if description["running"] else None
+        self._running = self._finished.pop() if description.running else None
 
     def _stretches(self) -> list[Stretch]:
         return self._finished if self._running is None else [*self._finished, self._running]

@@ -1,18 +1,36 @@
 """The state that training continues from: with it, a killed run ends exactly as one that was never disturbed."""
 
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from messi.algorithms._base import Algorithm
+from messi.core.documents import parse_document
+from messi.core.errors import MessiError
+from messi.core.run_documents import Count
 from messi.core.tensorfile import read_tensors, write_tensors
-from messi.engine.averaging import Averager
+from messi.engine.averaging import AverageDescription, Averager
 from messi.engine.ledger import Ledger
 from messi.engine.saver import Snapshot
 from messi.engine.stepper import AdamStepper
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Description:
+    """What a checkpoint says besides its tensors."""
+
+    run: str
+    """The identity of the run that it belongs to."""
+    step: Count
+    records_size: Count
+    """Bytes of the records that it counts on."""
+    records_checksum: str
+    """Of these."""
+    terms: tuple[str, ...]
+    average: AverageDescription | None
 
 
 class Checkpoint:
@@ -22,7 +40,14 @@ class Checkpoint:
     """
 
     def __init__(
-        self, *, step: int, algorithm: Algorithm, stepper: AdamStepper, ledger: Ledger, averager: Averager | None = None
+        self,
+        *,
+        run: str,
+        step: int,
+        algorithm: Algorithm,
+        stepper: AdamStepper,
+        ledger: Ledger,
+        averager: Averager | None = None,
     ) -> None:
         tensors = {f"algorithm/{name}": tensor for name, tensor in algorithm.state_dict().items()}
         for group, optimizer in stepper.optimizers.items():
@@ -34,12 +59,14 @@ class Checkpoint:
             tensors["pending"] = torch.stack(ledger.rows)
         self._tensors = Snapshot(tensors)
         self._records = ledger.writer
-        self._description: dict[str, Any] = {
-            "step": step,
-            "records_size": ledger.writer.size,
-            "terms": list(ledger.terms),
-            "average": averager.description() if averager else None,
-        }
+        self._description = _Description(
+            run=run,
+            step=step,
+            records_size=ledger.writer.size,
+            records_checksum=ledger.writer.checksum,
+            terms=tuple(ledger.terms),
+            average=averager.description() if averager else None,
+        )
 
     def weights(self) -> dict[str, Tensor]:
         """Return the state of the algorithm alone."""
@@ -48,17 +75,49 @@ class Checkpoint:
     def write(self, path: Path) -> None:
         """Write it, after the records that it counts on; further ones may follow them by now."""
         self._records.sync()
-        write_tensors(path, self._tensors.arrived(), self._description)
+        write_tensors(path, self._tensors.arrived(), asdict(self._description))
 
 
 def load_checkpoint(
-    path: Path, *, algorithm: Algorithm, stepper: AdamStepper, ledger: Ledger, averager: Averager | None = None
+    path: Path,
+    *,
+    run: str,
+    algorithm: Algorithm,
+    stepper: AdamStepper,
+    ledger: Ledger,
+    averager: Averager | None = None,
 ) -> int:
-    """Restore what :class:`Checkpoint` wrote and return its step; without a file, start at step 0."""
+    """Restore what :class:`Checkpoint` wrote and return its step; without a file, start at step 0.
+
+    ``run`` is the identity of the run: the checkpoint of another one is refused.
+    """
     if not path.exists():
         ledger.open(0)
         return 0
-    tensors, description = read_tensors(path)
+    tensors, values = read_tensors(path)
+    try:
+        description = parse_document(_Description, values)
+        if description.run != run:
+            raise MessiError("it belongs to another run.")
+        _restore(tensors, description, algorithm=algorithm, stepper=stepper, ledger=ledger, averager=averager)
+    except (MessiError, KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        raise MessiError(
+            f"{path} does not fit this run: {' '.join(str(error).split())} "
+            "Bring the right one back, or remove it to train from the beginning."
+        ) from error
+    ledger.open(description.records_size, description.records_checksum)
+    return description.step
+
+
+def _restore(
+    tensors: dict[str, Tensor],
+    description: _Description,
+    *,
+    algorithm: Algorithm,
+    stepper: AdamStepper,
+    ledger: Ledger,
+    averager: Averager | None,
+) -> None:
     algorithm.load_state_dict(_under("algorithm/", tensors.items()))
     for group, optimizer in stepper.optimizers.items():
         state: dict[int, dict[str, Tensor]] = {}
@@ -68,14 +127,11 @@ def load_checkpoint(
         # Its settings are the config's and the device's, which may be another one now.
         settings = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state, "param_groups": settings})
-    if averager:
-        averager.load(_under("average/", tensors.items()), description["average"])
-    ledger.terms = description["terms"]
+    if averager and description.average:
+        averager.load(_under("average/", tensors.items()), description.average)
+    ledger.terms = list(description.terms)
     # Where the rows of further steps will be.
     ledger.rows = list(tensors["pending"].to(stepper.device)) if "pending" in tensors else []
-    ledger.open(description["records_size"])
-    step: int = description["step"]
-    return step
 
 
 def _under(prefix: str, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:

@@ -47,7 +47,7 @@ def reopen(
     chosen = pick_device(device)
     model = load(path, device=chosen)
     RunDir(path).read_result()
-    config = RunConfig.from_dict(model.description["config"]).resolved()
+    config = RunConfig.from_dict(model.description.config).resolved()
     place = getattr(config.data, "path", None)
     if place and not Path(place).exists():
         raise MessiError(
@@ -55,7 +55,7 @@ def reopen(
             "bring the data back, or name it with messi evaluate --data."
         )
     examples = load_data(config.data, chosen)
-    if examples.fingerprint != model.description["data"]:
+    if examples.fingerprint != model.description.data:
         raise MessiError(
             f"The data of {path} has changed since; measure on all of it with messi evaluate --data, "
             "or run again in another folder with --out."
@@ -82,7 +82,7 @@ def _opened(examples: Examples, split: Split) -> Vault:
 
 
 def _measure(model: Model, loader: Loader) -> list[EvaluationRecord]:
-    step, names = model.description["step"], loader.vault.domain_names
+    step, names = model.description.step, loader.vault.domain_names
     roles: tuple[Role, ...] = ("source_val", "unseen_val", "source_test", "target")
     return [
         record

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 from messi.core.files import writing
 from messi.core.records import ExampleRecord, Role, RoutingRecord
-from messi.core.tensorfile import read_tensors
 from messi.data.pictures import to_picture
 from messi.diagnostics.routing import mean_routing_by_class
 from messi.engine.averaging import Averager
 from messi.engine.batch_norm import reestimate
-from messi.engine.loop import Training, measure, validation_roles
+from messi.engine.loop import Training, measure, model_description, validation_roles
 from messi.engine.saver import Snapshot
 from messi.evaluation.measure import predict_role
-from messi.evaluation.model import save_model
+from messi.evaluation.model import read_weights, save_model
 from messi.evaluation.predict import Predictions
 from messi.evaluation.selection import select
 
@@ -51,20 +50,14 @@ def _save_average(training: Training, averager: Averager) -> Chosen:
     steps = range(averager.last_step + 1, averager.last_step + 1 + BATCH_NORM_BATCHES)
     reestimate(training.algorithm, (training.loader.batch(step).inputs for step in steps))
     chosen = Chosen("swad", average.last, (average.first, average.last))
-    save_model(
-        training.folder.model,
-        Snapshot(training.algorithm.state_dict()).arrived(),
-        task=training.task,
-        spec=training.loader.spec,
-        description={**training.description, "step": chosen.step, "averaged_steps": chosen.averaged_steps},
-    )
+    weights = Snapshot(training.algorithm.state_dict()).arrived()
+    save_model(training.folder.model, weights, model_description(training, chosen.step, chosen.averaged_steps))
     return chosen
 
 
 def evaluate_chosen(training: Training, chosen: Chosen) -> None:
     """Load the chosen model, open the target, record accuracy, routing and a few examples."""
-    state, _ = read_tensors(training.folder.model)
-    training.algorithm.load_state_dict(state)
+    training.algorithm.load_state_dict(read_weights(training.folder, step=chosen.step))
     training.loader.vault.open_target()
     averaged = chosen.averaged_steps is not None
     predictions: dict[Role, dict[int, Predictions]] = {}
@@ -110,7 +103,7 @@ def _record_examples(training: Training, role: Role, domain: int, predicted: Pre
         return
     indices = vault.indices(role, domain)
     probabilities = predicted.logits.softmax(-1)
-    folder = training.folder.path / "examples"
+    folder = training.folder.examples
     for number in range(min(EXAMPLES_PER_DOMAIN, len(indices))):
         place = number * len(indices) // min(EXAMPLES_PER_DOMAIN, len(indices))
         probability, label = probabilities[place].max(-1)

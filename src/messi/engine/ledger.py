@@ -35,9 +35,12 @@ class Ledger:
         self.evaluations: list[EvaluationRecord | RoleRecord] = []
         self._files = ExitStack()
 
-    def open(self, size: int) -> None:
-        """Go on after the first ``size`` bytes of the records; what a killed run wrote after them is redone."""
-        self.writer = self._files.enter_context(closing(RecordWriter(self.path, size=size)))
+    def open(self, size: int, expected: str | None = None) -> None:
+        """Go on after the first ``size`` bytes of the records, which must have the expected checksum.
+
+        What a killed run wrote after them is redone.
+        """
+        self.writer = self._files.enter_context(closing(RecordWriter(self.path, size=size, expected=expected)))
         self.evaluations = [r for r in read_records(self.path) if isinstance(r, EvaluationRecord | RoleRecord)]
 
     def close(self) -> None:

@@ -3,13 +3,13 @@
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from messi.algorithms._base import Algorithm
 from messi.core.batch import Task
 from messi.core.records import EvaluationRecord, Role
+from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
 from messi.data.loader import Loader
@@ -23,7 +23,7 @@ from messi.engine.observers import Stopwatch
 from messi.engine.saver import Saver
 from messi.engine.stepper import AdamStepper
 from messi.evaluation.measure import evaluation_records, predict_role, role_record
-from messi.evaluation.model import save_model
+from messi.evaluation.model import ModelDescription, save_model
 from messi.evaluation.predict import Predictions
 from messi.evaluation.selection import RULES, select
 
@@ -45,7 +45,7 @@ class Training:
     task: Task
     capture: bool
     """Whether steps may be recorded as a CUDA graph."""
-    description: dict[str, Any]
+    description: RunDescription
     """What is saved with the selected model."""
 
 
@@ -54,6 +54,7 @@ def train(training: Training) -> None:
     config, ledger = training.config, training.ledger
     done = load_checkpoint(
         training.folder.last,
+        run=training.folder.identity(),
         algorithm=training.algorithm,
         stepper=training.stepper,
         ledger=ledger,
@@ -135,12 +136,25 @@ def _evaluate_and_select(training: Training, step: int) -> bool:
     return select(ledger.evaluations, rule).step == step
 
 
+def model_description(training: Training, step: int, averaged: tuple[int, int] | None = None) -> ModelDescription:
+    """Return what is saved with the weights after a step, or with the mean of those of several."""
+    return ModelDescription(
+        **vars(training.description),
+        run=training.folder.identity(),
+        step=step,
+        averaged_steps=averaged,
+        task=training.task,
+        spec=training.loader.spec,
+    )
+
+
 def _save(training: Training, saver: Saver, step: int, *, selected: bool) -> None:
     """Begin to save the model, if it was selected, and then the state that training continues from."""
     folder = training.folder
     training.ledger.check(step)
     saver.wait()  # before the copies are made: there is room for those of one step
     state = Checkpoint(
+        run=folder.identity(),
         step=step,
         algorithm=training.algorithm,
         stepper=training.stepper,
@@ -148,12 +162,12 @@ def _save(training: Training, saver: Saver, step: int, *, selected: bool) -> Non
         averager=training.averager,
     )
 
+    description = model_description(training, step)
+
     def write() -> None:
         # The model first: once the checkpoint says that it was selected, nothing selects it again.
         if selected:
-            description = {**training.description, "step": step}
-            weights, spec = state.weights(), training.loader.spec
-            save_model(folder.model, weights, task=training.task, spec=spec, description=description)
+            save_model(folder.model, state.weights(), description)
         state.write(folder.last)
 
     saver.submit(write)

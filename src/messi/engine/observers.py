@@ -4,10 +4,12 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch.utils.tensorboard import SummaryWriter
+
+from messi.core.run_documents import Inference, Timing
 
 WARM_UP = 100
 """Steps before any are timed: kernels are compiled, a step is recorded, caches fill."""
@@ -74,7 +76,7 @@ class Stopwatch:
         """The step and the time at which the clock went on."""
         self._paused: float | None = None
         self._steps, self._training, self._whole = 0, 0.0, 0.0
-        self._inference: dict[str, float] | None = None
+        self._inference: Inference | None = None
 
     def started(self, step: int, steps: int) -> None:  # noqa: ARG002 (the protocol's)
         """Note where training begins, or goes on."""
@@ -111,16 +113,16 @@ class Stopwatch:
 
     def predicted(self, images: int, seconds: float) -> None:
         """Note how long the selected model took for the target."""
-        self._inference = {"images": images, "seconds": seconds}
+        self._inference = Inference(images=images, seconds=seconds)
 
-    def timing(self) -> dict[str, Any]:
+    def timing(self) -> Timing:
         """Return what was timed; of a run that was resumed, the last part alone."""
         cuda = self._device.type == "cuda"
-        return {
-            "device": torch.cuda.get_device_name(self._device) if cuda else f"CPU, {torch.get_num_threads()} threads",
-            "resumed_after_step": self._begun,
-            "steps": self._steps,
-            "seconds": self._training,
-            "seconds_with_evaluations": self._whole,
-            "inference": self._inference,
-        }
+        return Timing(
+            device=torch.cuda.get_device_name(self._device) if cuda else f"CPU, {torch.get_num_threads()} threads",
+            resumed_after_step=self._begun,
+            steps=self._steps,
+            seconds=self._training,
+            seconds_with_evaluations=self._whole,
+            inference=self._inference,
+        )

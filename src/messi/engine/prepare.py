@@ -9,6 +9,7 @@ from messi.algorithms._base import Algorithm, build
 from messi.core.batch import InputSpec, Task
 from messi.core.errors import MessiError
 from messi.core.info import environment, version
+from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
 from messi.data.examples import Examples, domain_indices
@@ -151,13 +152,13 @@ def pick_device(name: str | None) -> torch.device:
     return device
 
 
-def _description(config: RunConfig, examples: Examples, split: Split) -> dict[str, object]:
-    return {
-        "config": config.to_dict(),
-        "version": version(),
-        "data": examples.fingerprint,
-        "classes": list(examples.classes),
-        "sources": [examples.domain_names[domain] for domain in split.train],
-        "target": [examples.domain_names[domain] for domain in split.target],
-        "environment": environment(),
-    }
+def _description(config: RunConfig, examples: Examples, split: Split) -> RunDescription:
+    return RunDescription(
+        config=config.to_dict(),
+        version=version(),
+        data=examples.fingerprint,
+        classes=examples.classes,
+        sources=tuple(examples.domain_names[domain] for domain in split.train),
+        target=tuple(examples.domain_names[domain] for domain in split.target),
+        environment=environment(),
+    )

@@ -1,14 +1,14 @@
 """A config becomes a finished run: a folder with records, the selected model, a result and a report."""
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from messi.core.files import write_text
+from messi.core.documents import write_document
 from messi.core.info import version
 from messi.core.records import EvaluationRecord, RoleRecord
+from messi.core.run_documents import Result, RoleScores
 from messi.core.rundir import RunDir
 from messi.core.seeding import deterministic
 from messi.data.examples import Examples
@@ -82,7 +82,7 @@ def run(
 def read_result(folder: RunDir, *, fresh: bool) -> RunResult:
     """Return the result of a finished run."""
     result = folder.read_result()
-    return RunResult(folder.path, result["selected_step"], result["source_val"], result["target"], fresh)
+    return RunResult(folder.path, result.selected_step, result.source_val, result.target, fresh)
 
 
 def _finish(training: Training, config: RunConfig) -> None:
@@ -93,19 +93,21 @@ def _finish(training: Training, config: RunConfig) -> None:
     domains = [r for r in records if isinstance(r, EvaluationRecord)]
     accuracy = {role: {r.domain: r.accuracy for r in domains if r.role == role} for role in ("source_val", "target")}
     roles = [r for r in records if isinstance(r, RoleRecord)]
-    result = {
-        "selection": chosen.selection,
-        "validation": RULES[config.settings.selection].role,
-        "selected_step": chosen.step,
-        "averaged_steps": chosen.averaged_steps,
-        **accuracy,
-        "roles": {r.role: {"count": r.count, "accuracy": r.accuracy, "macro_f1": r.macro_f1} for r in roles},
-        "target_part": config.settings.target_part,
-        "protocol": config.protocol,
-        "deviations": config.deviations(),
-    }
+    result = Result(
+        selection=chosen.selection,
+        validation=RULES[config.settings.selection].role,
+        selected_step=chosen.step,
+        averaged_steps=chosen.averaged_steps,
+        source_val=accuracy["source_val"],
+        target=accuracy["target"],
+        roles={r.role: RoleScores(count=r.count, accuracy=r.accuracy, macro_f1=r.macro_f1) for r in roles},
+        target_part=config.settings.target_part,
+        protocol=config.protocol,
+        deviations=config.deviations(),
+    )
     # Before the result, whose presence means that there is nothing left to do.
     document = diagnose(training.algorithm, training.loader, accuracy)
-    write_text(training.folder.diagnostics, json.dumps(document) + "\n")
-    write_text(training.folder.timing, json.dumps(training.stopwatch.timing(), indent=2) + "\n")
-    write_text(training.folder.result, json.dumps(result, indent=2) + "\n")
+    write_document(training.folder.diagnostics, document, indent=None)
+    write_document(training.folder.timing, training.stopwatch.timing())
+    training.ledger.writer.sync()
+    training.folder.finish(result, training.ledger.writer.checksum)

@@ -1,6 +1,6 @@
 """A trained model in one file: weights, method, class names and preprocessing; loaded anywhere, without the run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from torch import Tensor
 from messi.algorithms._base import Algorithm, AlgorithmConfig, build
 from messi.algorithms._inference import batch_size as default_batch_size
 from messi.core.batch import InputSpec, Task
+from messi.core.documents import parse_document
 from messi.core.errors import MessiError
 from messi.core.info import version
+from messi.core.run_documents import Count, RunDescription
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data.images import Images
@@ -22,8 +24,21 @@ from messi.data.placement import sent
 from messi.data.preprocess import prepare
 from messi.evaluation.predict import predict
 from messi.models.encoder import EncoderConfig
+from messi.models.uninitialised import uninitialised
 
 Input = str | Path | Image.Image | Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDescription(RunDescription):
+    """What a model file says besides its weights: all of the run that they come from, and how to use them."""
+
+    run: str | None = None
+    """The identity of the run; None in files of version 0.1."""
+    step: Count
+    averaged_steps: tuple[Count, Count] | None = None
+    task: Task
+    spec: InputSpec
 
 
 @dataclass(frozen=True)
@@ -45,8 +60,7 @@ class Model:
     algorithm: Algorithm
     classes: tuple[str, ...]
     spec: InputSpec
-    description: dict[str, Any]
-    """The whole config of the run, the step, the source and target domains, the version."""
+    description: ModelDescription
 
     def predict(self, images: Sequence[Input] | Tensor, *, batch_size: int | None = None) -> Answers:
         """Predict image files, PIL images, uint8 tensors [channels, height, width] or features [F]."""
@@ -57,6 +71,12 @@ class Model:
         batches = (images[start : start + size] for start in range(0, len(images), size))
         output = predict(self.algorithm, (self._ready(batch, device) for batch in batches))
         probabilities = output.logits.cpu().softmax(-1)
+        if not probabilities.isfinite().all():
+            place = int((~probabilities.isfinite().all(-1)).nonzero()[0])
+            raise MessiError(
+                f"The model's answer to input {place + 1} of {len(images)} is not a number: its weights or the input "
+                "hold values that are infinite or not a number. Give finite inputs, or train anew."
+            )
         return Answers(
             labels=[self.classes[index] for index in probabilities.argmax(-1).tolist()],
             probabilities=probabilities,
@@ -96,41 +116,67 @@ class Model:
         return image
 
 
-def save_model(
-    path: Path, weights: dict[str, Tensor], *, task: Task, spec: InputSpec, description: dict[str, Any]
-) -> None:
-    """Write the model file; ``description`` holds the run's config, its classes and whatever else belongs to it."""
-    write_tensors(path, weights, {**description, "task": asdict(task), "spec": asdict(spec)})
+def save_model(path: Path, weights: dict[str, Tensor], description: ModelDescription) -> None:
+    """Write the model file."""
+    write_tensors(path, weights, asdict(description))
 
 
-def load(path: str | Path, *, device: str | torch.device = "cpu") -> Model:
-    """Load the selected model of a run folder, or a model file."""
+def load(path: str | Path, *, device: str | torch.device = "cpu", algorithm: str | Path | None = None) -> Model:
+    """Load the selected model of a run folder, or a model file.
+
+    Nothing outside of messi is imported, whatever the file says, unless the caller names it.
+
+    Args:
+        path: the run folder or the model file.
+        device: where the model goes.
+        algorithm: the file with the method, where that is not one of messi's own.
+
+    """
     path = Path(path)
-    tensors, description = read_tensors(RunDir(path).model if path.is_dir() else path)
-    if "task" not in description:
-        raise MessiError(f"{path} is no model file; give the folder of a run or its model.safetensors.")
+    tensors, values = _read_model(RunDir(path)) if path.is_dir() else read_tensors(path)
     try:
-        model = _rebuilt(tensors, description)
-    except (KeyError, TypeError, RuntimeError) as error:
+        model = _rebuilt(tensors, values, files=() if algorithm is None else (algorithm,))
+    except (KeyError, TypeError, ValueError, RuntimeError, MemoryError) as error:
         raise MessiError(
-            f"{path} was written by messi {description.get('version')} and does not fit messi {version()}: "
+            f"{path} was written by messi {values.get('version')} and does not fit messi {version()}: "
             f"{' '.join(str(error).split())}. Use the version that wrote it, or train anew."
         ) from error
     model.algorithm.to(device)
     return model
 
 
-def _rebuilt(tensors: dict[str, Tensor], description: dict[str, Any]) -> Model:
-    config = description["config"]
-    algorithm = build(
-        AlgorithmConfig.from_dict(config["algorithm"]),
-        task=Task(**_with_tuples(description["task"])),
-        encoder=EncoderConfig.from_dict(config["encoder"]).without_weights(),
-    )
+def read_weights(folder: RunDir, *, step: int) -> dict[str, Tensor]:
+    """Return the weights that a run has selected, those after ``step``."""
+    tensors, values = _read_model(folder)
+    if values.get("step") != step:
+        raise MessiError(
+            f"{folder.model} holds the weights after step {values.get('step')} and not those after step {step}, which "
+            f"was selected. Bring the right file back, or delete {folder.path} and train anew."
+        )
+    return tensors
+
+
+def _read_model(folder: RunDir) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the model of a run, and make sure that it is this run's."""
+    tensors, values = read_tensors(folder.model)
+    if folder.state() != "new":
+        folder.require_whole(folder.model)
+        if "run" in values and values["run"] != folder.identity():
+            raise MessiError(
+                f"{folder.model} belongs to another run than {folder.description}; bring the right one back."
+            )
+    return tensors, values
+
+
+def _rebuilt(tensors: dict[str, Tensor], values: dict[str, Any], files: Collection[str | Path]) -> Model:
+    if "task" not in values:
+        raise MessiError("This is no model file; give the folder of a run or its model.safetensors.")
+    description = parse_document(ModelDescription, values)
+    if len(description.classes) != description.task.num_classes:
+        raise ValueError(f"it names {len(description.classes)} classes for {description.task.num_classes} outputs")
+    algorithm_config = AlgorithmConfig.from_dict(description.config["algorithm"], files=files)
+    encoder = EncoderConfig.from_dict(description.config["encoder"]).without_weights()
+    with uninitialised():
+        algorithm = build(algorithm_config, task=description.task, encoder=encoder)
     algorithm.load_state_dict(tensors)
-    spec = InputSpec(**_with_tuples(description["spec"]))
-    return Model(algorithm.eval(), tuple(description["classes"]), spec, description)
-
-
-def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, Iterable) else value for key, value in values.items()}
+    return Model(algorithm.eval(), description.classes, description.spec, description)

@@ -89,7 +89,7 @@ def _page(
 
 def _machines(outcomes: Sequence[Outcome]) -> str:
     """Name what the finished runs were computed with."""
-    found = [RunDir(outcome.path).read_description()["environment"] for outcome in outcomes if outcome.state == "done"]
+    found = [RunDir(outcome.path).read_description().environment for outcome in outcomes if outcome.state == "done"]
     return "; ".join(dict.fromkeys(map(_machine, found)))
 
 
@@ -142,7 +142,7 @@ def _row(outcome: Outcome, reasons: Mapping[Path, str]) -> dict[str, Value]:
     found: dict[str, Value] = {
         "target %": f"{target_accuracy(outcome):.1f}" if done else None,
         "validation %": f"{source_accuracy(outcome):.1f}" if done else None,
-        "step": outcome.result()["selected_step"] if done else None,
+        "step": outcome.result().selected_step if done else None,
         "state": outcome.state,
         **({"reason": reasons.get(outcome.path)} if reasons else {}),
         "folder": outcome.path.name,

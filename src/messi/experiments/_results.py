@@ -19,8 +19,7 @@ Value = Callable[[Outcome], float]
 
 def target_accuracy(outcome: Outcome) -> float:
     """Return the accuracy on the target in percent, the mean over its domains."""
-    accuracies: dict[str, float] = outcome.result()["target"]
-    return 100 * statistics.fmean(accuracies.values())
+    return 100 * statistics.fmean(outcome.result().target.values())
 
 
 def last_line(reason: str) -> str:
@@ -30,8 +29,7 @@ def last_line(reason: str) -> str:
 
 def source_accuracy(outcome: Outcome) -> float:
     """Return the accuracy on the held-out part of the sources in percent, the mean over domains."""
-    accuracies: dict[str, float] = outcome.result()["source_val"]
-    return 100 * statistics.fmean(accuracies.values())
+    return 100 * statistics.fmean(outcome.result().source_val.values())
 
 
 @dataclass(frozen=True)

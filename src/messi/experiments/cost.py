@@ -6,10 +6,12 @@ Cost: 21 runs of 1,100 steps.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from messi.core.run_documents import Timing
 from messi.core.rundir import RunDir
 from messi.engine.config import RunConfig
 from messi.engine.observers import WARM_UP
@@ -38,21 +40,21 @@ NOT_TIMED = (
     "command."
 )
 
-Timing = Mapping[str, Any]
 Value = Callable[[Timing, Timing], float]
 """A number from the timing of a run and that of ERM with the same seed."""
 
 
 def _training(timing: Timing, _erm: Timing) -> float:
-    return 1000 * float(timing["seconds"]) / float(timing["steps"])
+    return 1000 * timing.seconds / timing.steps
 
 
 def _with_evaluations(timing: Timing, _erm: Timing) -> float:
-    return 1000 * float(timing["seconds_with_evaluations"]) / float(timing["steps"])
+    return 1000 * timing.seconds_with_evaluations / timing.steps
 
 
 def _images(timing: Timing, _erm: Timing) -> float:
-    return float(timing["inference"]["images"]) / float(timing["inference"]["seconds"])
+    inference = timing.inference
+    return inference.images / inference.seconds if inference and inference.seconds else math.nan
 
 
 VALUES: tuple[Value, ...] = (
@@ -154,14 +156,14 @@ class Cost(Experiment):
         """Return the data and the devices that were timed."""
         timings = [timing for method in self._methods for timing in _timings(results, method).values()]
         data = "Rotated MNIST (embedded digits), target 0" if self.small else "PACS, target art_painting"
-        return "; ".join([data, *sorted({timing["device"] for timing in timings})])
+        return "; ".join([data, *sorted({timing.device for timing in timings})])
 
 
 def _timings(results: Results, method: str) -> dict[int, Timing]:
     """Return by seed what was timed."""
     done = [outcome for outcome in results.where(method=method) if outcome.state == "done"]
     found = {int(outcome.labels["seed"]): RunDir(outcome.path).read_timing() for outcome in done}
-    return {seed: timing for seed, timing in found.items() if timing["steps"]}
+    return {seed: timing for seed, timing in found.items() if timing.steps}
 
 
 def _summary(value: Value, timings: Mapping[int, Timing], erm: Mapping[int, Timing]) -> Summary | None:

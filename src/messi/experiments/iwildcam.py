@@ -126,4 +126,4 @@ class Iwildcam(Experiment):
 
 def in_role(role: Role, metric: str) -> Callable[[Outcome], float]:
     """Return what takes a metric of all examples in a role from a run, in percent."""
-    return lambda outcome: 100 * float(outcome.result()["roles"][role][metric])
+    return lambda outcome: 100 * float(getattr(outcome.result().roles[role], metric))

@@ -79,7 +79,7 @@ class Routing(Ablation):
         if any(outcome.state != "done" for outcome in outcomes.values()):
             return None
         folders = {method: RunDir(outcome.path) for method, outcome in outcomes.items()}
-        classes = next(iter(folders.values())).read_description()["classes"]
+        classes = next(iter(folders.values())).read_description().classes
         name, file = self.benchmark("pacs").targets[domain], f"routing_{domain}_seed{seed}"
         try:
             found = {method: lines_of(folder.read_records(), domain, classes) for method, folder in folders.items()}

@@ -1,9 +1,9 @@
 """The pictures of ``diagnostics.json``: what each expert is for, and the most confident mistakes."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from messi.core.records import Role
+from messi.core.run_documents import Thumbnail as Picture
 from messi.reports.runs import FinishedRun
 from messi.reports.tables import percent
 
@@ -59,14 +59,17 @@ def expert_album(run: FinishedRun) -> list[ExpertPictures]:
 def mistake_album(run: FinishedRun) -> list[Mistakes]:
     """Return the most confident mistakes on every domain, the targets first."""
     found = run.diagnostics.get("pictures", {})
-    parts: tuple[tuple[Role, str], ...] = (("target", "mistakes"), ("source_val", "source_mistakes"))
+    parts: dict[Role, dict[str, list[Picture]]] = {
+        "target": found.get("mistakes", {}),
+        "source_val": found.get("source_mistakes", {}),
+    }
     return [
         Mistakes(domain, role, tuple(map(_mistake, pictures)))
-        for role, part in parts
-        for domain, pictures in found.get(part, {}).items()
+        for role, by_domain in parts.items()
+        for domain, pictures in by_domain.items()
     ]
 
 
-def _mistake(picture: dict[str, Any]) -> Thumbnail:
+def _mistake(picture: Picture) -> Thumbnail:
     sure = f"{percent(picture['confidence'])}\u00a0% sure"
     return Thumbnail(picture["src"], picture["class"], (f"✗ {picture['predicted']}", sure))

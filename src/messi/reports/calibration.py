@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from messi.core.records import Role
+from messi.core.run_documents import Bin
 from messi.reports.runs import FinishedRun
 from messi.reports.seen import examples_seen, seen_in_words
 from messi.reports.tables import percent
@@ -37,10 +37,11 @@ class Reliability:
 def reliability(run: FinishedRun) -> dict[Role, Reliability]:
     """Return the diagrams of a run by role."""
     found = run.diagnostics.get("calibration", {})
-    return {role: _reliability(run, role, found[role]["ece"], found[role]["bins"]) for role in ROLES if role in found}
+    measured = {role: (found[role]["ece"], found[role]["bins"]) for role in ROLES if role in found}
+    return {role: _reliability(run, role, ece, bins) for role, (ece, bins) in measured.items() if ece is not None}
 
 
-def _reliability(run: FinishedRun, role: Role, ece: float, bins: Sequence[dict[str, Any]]) -> Reliability:
+def _reliability(run: FinishedRun, role: Role, ece: float, bins: Sequence[Bin]) -> Reliability:
     total = sum(one["count"] for one in bins)
     dots = (_dot(one["confidence"], one["accuracy"], one["count"], total) for one in bins if one["count"])
     return Reliability(float(ece), tuple(dots), seen_in_words([examples_seen(run, role, total)]))

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from messi.core.run_documents import Embedding as Points
 from messi.reports.runs import FinishedRun
 
 LOOKS = 24
@@ -55,26 +55,28 @@ def embedding_of(run: FinishedRun) -> Embedding | None:
     if not found or not found["before"]:
         return None
     names = {"domain": _domains(run), "class": run.diagnostics["classes"]}
+    indices = {"domain": found["domain"], "class": found["class"]}
     if "expert" in found:
         names["expert"] = [f"expert {number}" for number in range(1, run.diagnostics["experts"] + 1)]
-    legends = {way: _legend(found[way], names[way]) for way in names}
+        indices["expert"] = found["expert"]
+    legends = {way: _legend(indices[way], names[way]) for way in names}
     looks = {way: {key.name: key.look for key in legend} for way, legend in legends.items()}
     groups: dict[tuple[str, ...], list[int]] = {}
     for index in range(len(found["before"])):
-        groups.setdefault(tuple(names[way][found[way][index]] for way in names), []).append(index)
+        groups.setdefault(tuple(names[way][indices[way][index]] for way in names), []).append(index)
     planes = []
-    for part, title in _parts(found).items():
-        places = _fit(found[part])
+    for title, points in _parts(found).items():
+        places = _fit(points)
         marks = (_marks(key, looks, [places[index] for index in members]) for key, members in groups.items())
         planes.append(Plane(title, tuple(marks)))
     return Embedding(tuple(planes), legends, len(found["before"]))
 
 
-def _parts(found: dict[str, Any]) -> dict[str, str]:
+def _parts(found: Points) -> dict[str, list[tuple[float, float]]]:
     """Return the plots to draw; without anything between encoder and classifier there is but one."""
-    if found.get("after") == found["before"]:
-        return {"before": "What the encoder gives and the classifier reads"}
-    return {"before": "What the encoder gives", "after": "What the classifier reads"}
+    if found["after"] == found["before"]:
+        return {"What the encoder gives and the classifier reads": found["before"]}
+    return {"What the encoder gives": found["before"], "What the classifier reads": found["after"]}
 
 
 def _domains(run: FinishedRun) -> list[str]:

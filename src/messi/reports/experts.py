@@ -119,10 +119,11 @@ def slot_matrix(run: FinishedRun) -> SlotMatrix | None:
 def similarity(run: FinishedRun) -> Similarity | None:
     """Return how alike the experts are."""
     found = run.diagnostics.get("similarity")
-    if not found:
+    mean, rank = (found["mean_off_diagonal"], found["effective_rank"]) if found else (None, None)
+    if not found or mean is None or rank is None:
         return None
-    cosines = tuple(tuple(round(float(value), 2) + 0.0 for value in row) for row in found["cosine"])  # no -0.00
-    return Similarity(cosines, significant(found["mean_off_diagonal"]), significant(found["effective_rank"]))
+    cosines = tuple(tuple(round(value, 2) + 0.0 for value in row) for row in found["cosine"])  # no -0.00
+    return Similarity(cosines, significant(mean), significant(rank))
 
 
 def _rows(names: Sequence[str], weights: Sequence[Sequence[float] | None]) -> tuple[HeatRow, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from messi.core.records import Role
+from messi.core.run_documents import Diagnostics
 from messi.reports.numerals import significant
 from messi.reports.runs import FinishedRun
 from messi.reports.seen import Seen, examples_seen, seen_in_words
@@ -135,7 +136,7 @@ def numbers(runs: Sequence[FinishedRun]) -> Numbers:
     return Numbers({MEASURES[i].name: _meaning(MEASURES[i], runs) for i in kept}, rows)
 
 
-def _cell(document: dict[str, Any], measure: Measure) -> str:
+def _cell(document: Diagnostics, measure: Measure) -> str:
     value = _found(document, measure.path)
     if not isinstance(value, int | float) or not math.isfinite(value):
         return ""
@@ -165,7 +166,7 @@ def _facts(runs: Sequence[FinishedRun]) -> dict[str, str]:
     }
 
 
-def _found(document: dict[str, Any], path: Sequence[str]) -> Any:
+def _found(document: Diagnostics, path: Sequence[str]) -> Any:
     found: Any = document
     for key in path:
         found = found.get(key) if isinstance(found, dict) else None

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, ExampleRecord, Record, Role, RoutingRecord, TrainRecord
 from messi.core.registry import short_name
+from messi.core.run_documents import Diagnostics
 from messi.core.rundir import RunDir
 
 RecordType = TypeVar("RecordType", TrainRecord, EvaluationRecord, RoutingRecord, ExampleRecord)
@@ -43,7 +44,7 @@ class FinishedRun:
     protocol: str
     """Its name, and the settings that are not its own."""
     records: tuple[Record, ...]
-    diagnostics: dict[str, Any]
+    diagnostics: Diagnostics
     """What ``diagnostics.json`` says; empty where the folder has none."""
     label: str = ""
     """What to call it; by default by what tells it from other runs on a page."""
@@ -77,33 +78,30 @@ def read_run(path: Path, label: str = "") -> FinishedRun:
     """Read a finished run folder."""
     folder = RunDir(path)
     description, result = folder.read_description(), folder.read_result()
-    try:
-        config = description["config"]
-        run = FinishedRun(
-            path=path,
-            config=config,
-            data=config["data"]["name"],
-            algorithm=short_name(config["algorithm"]["name"]),
-            steps=config["training"]["steps"],
-            seed=config["seed"],
-            version=description["version"],
-            fingerprint=description["data"],
-            classes=tuple(description["classes"]),
-            sources=tuple(description["sources"]),
-            targets=tuple(description["target"]),
-            environment=description["environment"],
-            selection=result["selection"],
-            validation=result.get("validation", result["selection"]),
-            selected_step=result["selected_step"],
-            averaged_steps=tuple(result.get("averaged_steps") or ()) or None,
-            target_part=result["target_part"],
-            protocol="; ".join([result["protocol"], *(f"{k} {v}" for k, v in result["deviations"].items())]),
-            records=tuple(folder.read_records()),
-            diagnostics=folder.read_diagnostics() if folder.diagnostics.exists() else {},
-            label=label,
-        )
-    except KeyError as error:
-        raise MessiError(f"{path} is not a run that this version can read: {error} is missing.") from error
+    config = description.config
+    run = FinishedRun(
+        path=path,
+        config=config,
+        data=config["data"]["name"],
+        algorithm=short_name(config["algorithm"]["name"]),
+        steps=config["training"]["steps"],
+        seed=config["seed"],
+        version=description.version,
+        fingerprint=description.data,
+        classes=description.classes,
+        sources=description.sources,
+        targets=description.target,
+        environment=description.environment,
+        selection=result.selection,
+        validation=result.validation,
+        selected_step=result.selected_step,
+        averaged_steps=result.averaged_steps,
+        target_part=result.target_part,
+        protocol="; ".join([result.protocol, *(f"{k} {v}" for k, v in result.deviations.items())]),
+        records=tuple(folder.read_records()),
+        diagnostics=folder.read_diagnostics() if folder.diagnostics.exists() else {},
+        label=label,
+    )
     if not run.selected(run.validation) or set(run.targets) - {r.domain for r in run.selected("target")}:
         raise MessiError(
             f"{path} is damaged: records.jsonl lacks evaluations of the selected step {run.selected_step}."

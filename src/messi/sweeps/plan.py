@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.core.info import version
+from messi.core.run_documents import Result
 from messi.core.rundir import RunDir
 from messi.engine.config import RunConfig
 
@@ -48,7 +49,7 @@ class Outcome:
         """What the run stands for."""
         return self.run.labels
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Result:
         """Return what a finished run found."""
         return RunDir(self.path).read_result()
 

@@ -1,0 +1,194 @@
+"""The documents of a run: what ``run.json``, ``result.json``, ``timing.json`` and ``diagnostics.json`` hold."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from messi.core.config import Bounds
+from messi.core.documents import parse
+from messi.core.records import Role
+
+Count = Annotated[int, Bounds(minimum=0)]
+Share = Annotated[float, Bounds(minimum=0, maximum=1)]
+
+
+class _Named(TypedDict):
+    name: str
+
+
+class _Scheduled(TypedDict):
+    steps: Count
+
+
+class _Config(TypedDict):
+    """What every config has; the rest depends on data and method."""
+
+    data: _Named
+    algorithm: _Named
+    training: _Scheduled
+    target: list[str]
+    seed: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDescription:
+    """``run.json``: what is run; written once, before anything else."""
+
+    config: dict[str, Any]
+    version: str
+    data: str
+    """The fingerprint of the data."""
+    classes: tuple[str, ...]
+    sources: tuple[str, ...]
+    target: tuple[str, ...]
+    environment: dict[str, str]
+
+    def __post_init__(self) -> None:
+        parse(_Config, self.config, "config")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleScores:
+    """How the model did on all examples in a role together."""
+
+    count: Count
+    accuracy: Share
+    macro_f1: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """``result.json``: how a run ended; written last."""
+
+    selection: str
+    """The rule that selected the step, or "swad"."""
+    validation: Role
+    """The role that the rule reads."""
+    selected_step: Count
+    averaged_steps: tuple[Count, Count] | None = None
+    """The first and the last step that the weights are the mean of; None for those of one step."""
+    source_val: dict[str, Share] = field(default_factory=dict)
+    target: dict[str, Share] = field(default_factory=dict)
+    roles: dict[str, RoleScores] = field(default_factory=dict)
+    target_part: str
+    protocol: str
+    deviations: dict[str, Any] = field(default_factory=dict)
+    """Settings that are not the protocol's."""
+    files: dict[str, str] = field(default_factory=dict)
+    """The checksums of the other files of the run; none in results of version 0.1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inference:
+    """How long the selected model took for the target."""
+
+    images: Count
+    seconds: Annotated[float, Bounds(minimum=0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """``timing.json``: how long a run took; of one that was resumed, its last part alone."""
+
+    device: str
+    resumed_after_step: Count
+    steps: Count
+    seconds: Annotated[float, Bounds(minimum=0)]
+    seconds_with_evaluations: Annotated[float, Bounds(minimum=0)]
+    inference: Inference | None
+
+
+class Bin(TypedDict):
+    """Answers of about the same confidence."""
+
+    confidence: Share
+    accuracy: Share
+    count: Count
+
+
+class Calibration(TypedDict):
+    """Whether the model is right as often as it is sure."""
+
+    ece: float | None
+    bins: list[Bin]
+
+
+class Routing(TypedDict):
+    """What the router does; a class without examples has no weights."""
+
+    entropy: float | None
+    load: list[float]
+    load_std: float | None
+    dead_threshold: float
+    dead_rate: float
+    template_divergence: float | None
+    by_class: list[list[float] | None]
+
+
+class Slots(TypedDict):
+    """How strongly each expert aligns a class between two domains: pairs x classes x experts."""
+
+    pairs: list[tuple[Count, Count]]
+    responsibilities: list[list[list[float] | None]]
+
+
+class Similarity(TypedDict):
+    """How alike the outputs of the experts are."""
+
+    cosine: list[list[float]]
+    mean_off_diagonal: float | None
+    effective_rank: float | None
+
+
+Embedding = TypedDict(
+    "Embedding",
+    {
+        "before": list[tuple[float, float]],
+        "after": list[tuple[float, float]],
+        "domain": list[Count],
+        "class": list[Count],
+        "roles": list[Role],
+        "expert": NotRequired[list[Count]],
+    },
+)
+"""Examples as points of a plane, with what they can be coloured by."""
+
+Thumbnail = TypedDict(
+    "Thumbnail",
+    {
+        "src": str,
+        "class": str,
+        "domain": NotRequired[str],
+        "weight": NotRequired[float],
+        "predicted": NotRequired[str],
+        "confidence": NotRequired[Share],
+    },
+)
+"""A small picture, and what is said of it."""
+
+
+class Pictures(TypedDict, total=False):
+    """Examples that each expert is for, and mistakes by domain."""
+
+    experts: list[list[Thumbnail]]
+    mistakes: dict[str, list[Thumbnail]]
+    source_mistakes: dict[str, list[Thumbnail]]
+
+
+class Diagnostics(TypedDict, total=False):
+    """``diagnostics.json``: what the selected model learned; a part that does not apply is missing."""
+
+    router: str
+    domains: list[str]
+    classes: list[str]
+    experts: Count
+    examples: Count
+    calibration: dict[str, Calibration]
+    accuracy: dict[str, Any]
+    routing: Routing
+    slots: Slots
+    similarity: Similarity
+    discrepancy: dict[str, Any]
+    probe: dict[str, Any]
+    embedding: Embedding
+    embedding_domains: list[str]
+    pictures: Pictures
