@@ -54,7 +54,7 @@ def test_steps_are_timed_after_the_first_hundred(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(time, "perf_counter", clock)
-    timing = train(clock, begun=begun, steps=steps, every=every).timing()
+    timing = train(clock, begun=begun, steps=steps, every=every).timing("r")
     assert (timing.steps, timing.seconds) == (timed, 2 * timed)
     assert timing.seconds_with_evaluations == 2 * timed + 8 * evaluations
     assert timing.resumed_after_step == begun

@@ -301,7 +301,8 @@ def test_test_data_of_a_source_domain_cannot_be_read_during_training(
     wilds: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = RunConfig(data=wilds, training=OFFICIAL).resolved()
-    training = prepare(config, config.data.load(), RunDir(tmp_path), torch.device("cpu"))
+    folder = RunDir(tmp_path / "run")
+    training = prepare(config, config.data.load(), folder, torch.device("cpu"))
     tests: tuple[Role, ...] = ("source_test", "target")
     for role in tests:
         with pytest.raises(TargetSealedError):
@@ -313,8 +314,10 @@ def test_test_data_of_a_source_domain_cannot_be_read_during_training(
         return honest(self, batch)
 
     monkeypatch.setattr(Messi, "loss", peek)
-    with closing(training.ledger), pytest.raises(TargetSealedError):
-        train(training)
+    with folder.locked(), closing(training.ledger):
+        folder.begin(training.description)
+        with pytest.raises(TargetSealedError):
+            train(training)
 
 
 @pytest.mark.parametrize(

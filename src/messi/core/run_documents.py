@@ -89,6 +89,8 @@ class Inference:
 class Timing:
     """``timing.json``: how long a run took; of one that was resumed, its last part alone."""
 
+    run: str | None = None
+    """The identity of the run; None in files of version 0.1."""
     device: str
     resumed_after_step: Count
     steps: Count

@@ -91,7 +91,10 @@ class RunDir:
 
     def read_timing(self) -> Timing:
         """Return what ``timing.json`` says."""
-        return self._read(self.timing, Timing)
+        timing = self._read(self.timing, Timing)
+        if timing.run not in (None, self.identity()):
+            raise MessiError(f"{self.timing} belongs to another run; bring the right one back, or remove it.")
+        return timing
 
     def read_diagnostics(self) -> Diagnostics:
         """Return what ``diagnostics.json`` says."""
@@ -133,13 +136,16 @@ class RunDir:
         self.require_data(description.data)
 
     def finish(self, result: Result, records: str) -> None:
-        """Write the result, and with it the checksums of all that belongs to it; ``records`` is that of the records."""
+        """Write the result, and with it the checksums of all that belongs to it; ``records`` is that of the records.
+
+        How long it took does not: a run that was resumed ends with the same result, to the bit, and another timing.
+        """
         files = {file.relative_to(self.path).as_posix(): file_checksum(file) for file in self._results()}
         write_document(self.result, dataclasses.replace(result, files=files | {self.records.name: records}))
 
     def _results(self) -> list[Path]:
         """Return the files that belong to the result, the records aside."""
-        single = (self.description, self.model, self.diagnostics, self.timing)
+        single = (self.description, self.model, self.diagnostics)
         return [*(file for file in single if file.exists()), *sorted(self.examples.glob("*"))]
 
     def require_data(self, fingerprint: str) -> None:
@@ -152,7 +158,7 @@ class RunDir:
 
     def require_whole(self, path: Path) -> None:
         """Refuse a file that is not the one that the run ended with; what an unfinished run has may be any."""
-        if path == self.result or self.state() != "done":
+        if path in (self.result, self.timing) or self.state() != "done":
             return
         files = self.read_result().files
         name = path.relative_to(self.path).as_posix()

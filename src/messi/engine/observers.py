@@ -115,10 +115,11 @@ class Stopwatch:
         """Note how long the selected model took for the target."""
         self._inference = Inference(images=images, seconds=seconds)
 
-    def timing(self) -> Timing:
-        """Return what was timed; of a run that was resumed, the last part alone."""
+    def timing(self, run: str) -> Timing:
+        """Return what was timed; of a run that was resumed, the last part alone. ``run`` is the run's identity."""
         cuda = self._device.type == "cuda"
         return Timing(
+            run=run,
             device=torch.cuda.get_device_name(self._device) if cuda else f"CPU, {torch.get_num_threads()} threads",
             resumed_after_step=self._begun,
             steps=self._steps,

@@ -108,6 +108,6 @@ def _finish(training: Training, config: RunConfig) -> None:
     # Before the result, whose presence means that there is nothing left to do.
     document = diagnose(training.algorithm, training.loader, accuracy)
     write_document(training.folder.diagnostics, document, indent=None)
-    write_document(training.folder.timing, training.stopwatch.timing())
+    write_document(training.folder.timing, training.stopwatch.timing(training.folder.identity()))
     training.ledger.writer.sync()
     training.folder.finish(result, training.ledger.writer.checksum)

@@ -134,9 +134,13 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", algorithm: str
     """
     path = Path(path)
     tensors, values = _read_model(RunDir(path)) if path.is_dir() else read_tensors(path)
+    if "task" not in values:
+        raise MessiError(f"{path} is no model file; give the folder of a run or its model.safetensors.")
     try:
         model = _rebuilt(tensors, values, files=() if algorithm is None else (algorithm,))
-    except (KeyError, TypeError, ValueError, RuntimeError, MemoryError) as error:
+    except MessiError:
+        raise
+    except Exception as error:  # a network of settings that do not go together may raise anything
         raise MessiError(
             f"{path} was written by messi {values.get('version')} and does not fit messi {version()}: "
             f"{' '.join(str(error).split())}. Use the version that wrote it, or train anew."
@@ -169,9 +173,10 @@ def _read_model(folder: RunDir) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _rebuilt(tensors: dict[str, Tensor], values: dict[str, Any], files: Collection[str | Path]) -> Model:
-    if "task" not in values:
-        raise MessiError("This is no model file; give the folder of a run or its model.safetensors.")
-    description = parse_document(ModelDescription, values)
+    try:
+        description = parse_document(ModelDescription, values)
+    except MessiError as error:
+        raise ValueError(str(error).rstrip(".")) from error
     if len(description.classes) != description.task.num_classes:
         raise ValueError(f"it names {len(description.classes)} classes for {description.task.num_classes} outputs")
     algorithm_config = AlgorithmConfig.from_dict(description.config["algorithm"], files=files)
