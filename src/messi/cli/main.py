@@ -18,6 +18,7 @@ COMMANDS = {
     "evaluate": "measure a trained model on its target, or on other data",
     "predict": "classify images with a trained model",
     "data": "list, prepare, verify or show data sets",
+    "verify": "check that the files of runs and models are undamaged",
     "report": "build one page from finished runs",
     "reproduce": "the tables and figures of the paper, with its numbers beside ours",
     "list": "show the algorithms, data sets, backbones or protocols",

@@ -1,14 +1,17 @@
 """``plan.json`` in the folder of a plan: which experiment it is of, with which options."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from messi.core.documents import read_values, write_document
 from messi.core.errors import MessiError
-from messi.core.files import write_text, writing
+from messi.core.files import writing
+from messi.core.info import version
 from messi.experiments._base import Experiment
 
 PLAN = "plan.json"
+_FIRST_VERSION = "0.1.0"
+"""Whose plans do not say which version wrote them."""
 
 
 def read_plan(folder: Path) -> Experiment:
@@ -25,7 +28,7 @@ def write_plan(experiment: Experiment, folder: Path) -> None:
     """Say in a folder, made if need be, which experiment its plan is of."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / PLAN, json.dumps(experiment.to_dict(), indent=2) + "\n")
+    write_document(folder / PLAN, {**experiment.to_dict(), "version": version()})
 
 
 def refuse_other_plan(experiment: Experiment, folder: Path) -> None:
@@ -36,11 +39,14 @@ def refuse_other_plan(experiment: Experiment, folder: Path) -> None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(values, dict) or "name" not in values:
-            raise ValueError("it must hold one JSON object with a name")
-    except ValueError as error:
+        if not file.is_file():
+            raise ValueError("it is no regular file")
+        values = read_values(file, lambda values: values.get("version", _FIRST_VERSION))
+        if "name" not in values:
+            raise ValueError("it must name an experiment")
+    except (OSError, ValueError) as error:
         raise MessiError(
             f"{file} is damaged: {error}. Delete it and repeat the 'messi reproduce' command that made it."
         ) from error
+    values.pop("version", None)
     return values

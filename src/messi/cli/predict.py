@@ -31,6 +31,7 @@ def predict(
     paths: tyro.conf.Positional[tuple[Path, ...]],
     /,
     *,
+    algorithm: Path | None = None,
     device: str | None = None,
     form: Annotated[Format, tyro.conf.arg(name="format")] = "table",
 ) -> int:
@@ -41,11 +42,12 @@ def predict(
     Args:
         run: A run folder or a model file.
         paths: Image files, or folders that are searched for them, hidden ones aside; one named twice counts once.
+        algorithm: The file with the method, where it is not one of messi's own; it is run, so it must be yours.
         device: Such as cpu or cuda:0; by default a GPU if there is one.
         form: Table, CSV or JSON.
 
     """
-    model = load(run, device=pick_device(device))
+    model = load(run, device=pick_device(device), algorithm=algorithm)
     files = find_images(paths)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     table: list[Row] = []

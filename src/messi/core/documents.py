@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from messi.core.checksum import KEY, MISMATCH, values_checksum
+from messi.core.checksum import KEY, MISMATCH, parse_values, require_old, values_checksum
 from messi.core.config import check
 from messi.core.errors import MessiError
 from messi.core.files import write_text
@@ -28,10 +28,17 @@ def write_document(path: Path, document: Any, *, indent: int | None = 2) -> None
     write_text(path, json.dumps({**plain, KEY: values_checksum(plain)}, indent=indent) + "\n")
 
 
-def unsealed(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a document without the checksum that they fit; raise ValueError where they do not."""
+def read_values(path: Path, version: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """Return the values of a document that fit its checksum; raise ValueError where they do not.
+
+    One without a checksum must be of a version that wrote none: ``version`` is asked, with its values, which one it is.
+    """
+    values = parse_values(path.read_bytes())
+    if KEY not in values:
+        require_old(path, version(values))
+        return values
     rest = {key: value for key, value in values.items() if key != KEY}
-    if values.get(KEY) != values_checksum(rest):
+    if values[KEY] != values_checksum(rest):
         raise ValueError(MISMATCH)
     return rest
 

@@ -1,5 +1,6 @@
 """What a run measured, as append-only JSON lines. Selection and reports are functions of these lines alone."""
 
+import io
 import json
 import os
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from messi.core.checksum import MISMATCH, Running, parse_values
+from messi.core.checksum import MISMATCH, Running, checksum, parse_values
 from messi.core.documents import parse
 from messi.core.errors import MessiError
 from messi.core.files import writing
@@ -96,12 +97,7 @@ class RecordWriter:
 
     def __init__(self, path: Path, *, size: int, expected: str | None = None) -> None:
         self.path, self.size = path, size
-        self._running = Running(_beginning(path, size))
-        if expected not in (None, self.checksum):
-            raise MessiError(
-                f"{path} is damaged: {MISMATCH}. Bring it back, or delete the folder {path.parent} and run the "
-                "command that made it again."
-            )
+        self._running = Running(read_beginning(path, size=size, expected=expected))
         with writing(path):
             self._file = path.open("ab")
             self._file.truncate(size)
@@ -130,16 +126,25 @@ class RecordWriter:
         self._file.close()
 
 
-def _beginning(path: Path, size: int) -> bytes:
-    if size == 0:
-        return b""
-    if not path.is_file():
-        raise MessiError(
-            f"{path} is missing or no regular file; bring it back, or delete the folder {path.parent} and run the "
-            "command that made it again."
-        )
-    with path.open("rb") as file:
-        return file.read(size)
+def read_beginning(path: Path, *, size: int, expected: str | None) -> bytes:
+    """Return the first bytes of a file of records, which must have the expected checksum, if there is one."""
+    if path.exists() and not path.is_file():
+        raise _unreadable(path, "it is no regular file")
+    try:
+        with path.open("rb") if size else io.BytesIO() as file:
+            content = file.read(size)
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    if expected not in (None, checksum([content])):
+        raise _unreadable(path, MISMATCH)
+    return content
+
+
+def _unreadable(path: Path, reason: str) -> MessiError:
+    return MessiError(
+        f"{path} is damaged: {reason}. Bring it back, or delete the folder {path.parent} and run the command that made "
+        "it again."
+    )
 
 
 def read_records(path: Path) -> list[Record]:
@@ -147,7 +152,7 @@ def read_records(path: Path) -> list[Record]:
     if not path.exists():
         return []
     if not path.is_file():
-        raise MessiError(f"{path} is no regular file; bring it back.")
+        raise _unreadable(path, "it is no regular file")
     return list(_parse(path))
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from messi.core.checksum import KEY, file_checksum, parse_values, require_old, values_checksum
-from messi.core.documents import parse_document, unsealed, write_document
+from messi.core.checksum import file_checksum, parse_values, values_checksum
+from messi.core.documents import parse_document, read_values, write_document
 from messi.core.errors import MessiError
 from messi.core.files import writing
 from messi.core.records import Record, read_records
@@ -207,25 +207,18 @@ class RunDir:
 
     def _values(self, path: Path) -> dict[str, Any]:
         """Return the values of a document that fit its checksum."""
-        values = self._raw_values(path)
-        try:
-            if KEY in values:
-                return unsealed(values)
-            described = values if path == self.description else self._raw_values(self.description)
-            require_old(self.path, described.get("version"))
-        except ValueError as error:
-            raise self._damaged(path, error) from error
-        return values
-
-    def _raw_values(self, path: Path) -> dict[str, Any]:
         if not path.is_file():
             raise self._missing(path)
         try:
-            return parse_values(path.read_bytes())
+            return read_values(path, self._version)
         except OSError as error:
             raise MessiError(f"{path} cannot be read: {error.strerror}. Make it readable.") from error
         except ValueError as error:
             raise self._damaged(path, error) from error
+
+    def _version(self, values: dict[str, Any]) -> object:
+        """Return the version that wrote a document, which ``run.json`` says of all of them."""
+        return values.get("version") or parse_values(self.description.read_bytes()).get("version")
 
     def _damaged(self, path: Path, error: Exception) -> MessiError:
         return MessiError(f"{path} is damaged: {error}. {self._remedy(path)}")

@@ -19,7 +19,7 @@ from messi.engine.stepper import AdamStepper
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Description:
+class CheckpointDescription:
     """What a checkpoint says besides its tensors."""
 
     run: str
@@ -59,7 +59,7 @@ class Checkpoint:
             tensors["pending"] = torch.stack(ledger.rows)
         self._tensors = Snapshot(tensors)
         self._records = ledger.writer
-        self._description = _Description(
+        self._description = CheckpointDescription(
             run=run,
             step=step,
             records_size=ledger.writer.size,
@@ -94,24 +94,37 @@ def load_checkpoint(
     if not path.exists():
         ledger.open(0)
         return 0
-    tensors, values = read_tensors(path)
+    tensors, description = read_checkpoint(path, run=run)
     try:
-        description = parse_document(_Description, values)
-        if description.run != run:
-            raise MessiError("it belongs to another run.")
         _restore(tensors, description, algorithm=algorithm, stepper=stepper, ledger=ledger, averager=averager)
-    except (MessiError, KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        raise MessiError(
-            f"{path} does not fit this run: {' '.join(str(error).split())} "
-            "Bring the right one back, or remove it to train from the beginning."
-        ) from error
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        raise _misfit(path, error) from error
     ledger.open(description.records_size, description.records_checksum)
     return description.step
 
 
+def read_checkpoint(path: Path, *, run: str) -> tuple[dict[str, Tensor], CheckpointDescription]:
+    """Read the checkpoint of a run; that of another one is refused."""
+    tensors, values = read_tensors(path)
+    try:
+        description = parse_document(CheckpointDescription, values)
+        if description.run != run:
+            raise MessiError("It belongs to another run.")
+    except MessiError as error:
+        raise _misfit(path, error) from error
+    return tensors, description
+
+
+def _misfit(path: Path, error: Exception) -> MessiError:
+    return MessiError(
+        f"{path} does not fit this run: {' '.join(str(error).split())} "
+        "Bring the right one back, or remove it to train from the beginning."
+    )
+
+
 def _restore(
     tensors: dict[str, Tensor],
-    description: _Description,
+    description: CheckpointDescription,
     *,
     algorithm: Algorithm,
     stepper: AdamStepper,

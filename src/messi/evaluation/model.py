@@ -133,7 +133,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", algorithm: str
 
     """
     path = Path(path)
-    tensors, values = _read_model(RunDir(path)) if path.is_dir() else read_tensors(path)
+    tensors, values = read_model(RunDir(path)) if path.is_dir() else read_tensors(path)
     if "task" not in values:
         raise MessiError(f"{path} is no model file; give the folder of a run or its model.safetensors.")
     try:
@@ -151,7 +151,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", algorithm: str
 
 def read_weights(folder: RunDir, *, step: int) -> dict[str, Tensor]:
     """Return the weights that a run has selected, those after ``step``."""
-    tensors, values = _read_model(folder)
+    tensors, values = read_model(folder)
     if values.get("step") != step:
         raise MessiError(
             f"{folder.model} holds the weights after step {values.get('step')} and not those after step {step}, which "
@@ -160,7 +160,7 @@ def read_weights(folder: RunDir, *, step: int) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_model(folder: RunDir) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_model(folder: RunDir) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the model of a run, and make sure that it is this run's."""
     tensors, values = read_tensors(folder.model)
     if folder.state() != "new":

@@ -4,7 +4,6 @@ So a table can be made again, and with other options, where the models are not a
 """
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,8 @@ import torch
 from torch import Tensor
 
 from messi.algorithms._base import Algorithm
+from messi.core.documents import read_values, write_document
 from messi.core.errors import MessiError
-from messi.core.files import write_text
 from messi.core.rundir import RunDir
 from messi.data.loader import Loader
 from messi.experiments._reopened import reopened
@@ -83,18 +82,20 @@ def _find(outcome: Outcome, measurement: Measurement[Found]) -> Found:
             )
         found = vars(measurement.measure(*reopened(outcome)))
         values = {name: _plain(tensor) for name, tensor in found.items()}
-        write_text(file, json.dumps({"settings": measurement.settings, "found": values}) + "\n")
+        run = RunDir(outcome.path).identity()
+        write_document(file, {"run": run, "settings": measurement.settings, "found": values}, indent=None)
         kept = _read(file)
     return measurement.kind(**{name: _tensor(values) for name, values in kept["found"].items()})
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return what a file says; nothing where it is missing or damaged, for it can be made again."""
+    """Return what a file says of its run; nothing where it is missing, damaged or of another: it can be made again."""
+    folder = RunDir(file.parent)
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        kept = read_values(file, lambda _: folder.read_description().version) if file.is_file() else {}
+    except ValueError:
         return {}
-    return content if isinstance(content, dict) else {}
+    return kept if kept.get("run") in (None, folder.identity()) else {}
 
 
 def _plain(tensor: Tensor) -> Any:

@@ -1,0 +1,74 @@
+"""Whether the files of a run are as they were written: every byte that messi would read back."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from messi.core.errors import MessiError
+from messi.core.records import read_beginning
+from messi.core.rundir import RunDir
+from messi.core.tensorfile import read_tensors
+from messi.engine.checkpoint import read_checkpoint
+from messi.evaluation.model import read_model
+
+
+@dataclass
+class Verified:
+    """What was looked at, and what is wrong with it."""
+
+    files: int = 0
+    problems: list[str] = field(default_factory=list)
+    """One sentence each; a file that is read twice may have two."""
+
+    def look(self, read: Callable[[], object]) -> None:
+        """Read a file; a sentence that says what is wrong with it is kept."""
+        self.files += 1
+        try:
+            read()
+        except MessiError as error:
+            if str(error) not in self.problems:
+                self.problems.append(str(error))
+
+
+def verify_run(path: Path) -> Verified:
+    """Read all files of a run and compare them with their checksums."""
+    folder, found = RunDir(path), Verified()
+    found.look(folder.read_description)
+    if found.problems:  # nothing else can be told to belong to it
+        return found
+    if folder.state() == "done":
+        _verify_result(folder, found)
+    optional = {
+        folder.model: lambda: read_model(folder),
+        folder.last: lambda: _verify_checkpoint(folder),
+        folder.timing: folder.read_timing,
+    }
+    for file, read in optional.items():
+        if file.exists():
+            found.look(read)
+    return found
+
+
+def verify_model(path: Path) -> Verified:
+    """Read a model file and compare it with its checksum."""
+    found = Verified()
+    found.look(lambda: read_tensors(path))
+    return found
+
+
+def _verify_result(folder: RunDir, found: Verified) -> None:
+    found.look(folder.read_result)
+    if found.problems:
+        return
+    for name in folder.read_result().files:
+        found.look(functools.partial(folder.require_whole, folder.path / name))
+    found.look(folder.read_records)
+    if folder.diagnostics.exists():
+        found.look(folder.read_diagnostics)
+
+
+def _verify_checkpoint(folder: RunDir) -> None:
+    """Read the state of training and as much of the records as it counts on."""
+    description = read_checkpoint(folder.last, run=folder.identity())[1]
+    read_beginning(folder.records, size=description.records_size, expected=description.records_checksum)
