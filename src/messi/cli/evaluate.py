@@ -28,10 +28,14 @@ def main(arguments: list[str]) -> int:
         form: Annotated[Format, tyro.conf.arg(name="format")] = "table",
         config: Annotated[DataConfig | None, tyro.conf.arg(name="")] = default,
     ) -> int:
-        """Measure the selected model of a run on its source validation and target data, or on other data.
+        """Measure the selected model of a finished run on its source validation and target data, or on other data.
+
+        The run's own data is recognised by its content, wherever --data says that it lies. In other data, examples
+        that the run has seen are listed in the role that they had there (train, source_val, ...), all others as target.
 
         Args:
-            run: A run folder; with --data, a model file will do.
+            run: A run folder; with --data, a model file will do, but outside of its run folder it cannot tell which
+                examples it was trained on.
             data: Other data to measure on, whatever 'messi train --data' takes; add --help after it for its options.
             device: Such as cpu or cuda:0; by default a GPU if there is one.
             form: Table, CSV or JSON.

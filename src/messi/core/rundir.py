@@ -33,6 +33,11 @@ class RunDir:
         return self.path / "records.jsonl"
 
     @property
+    def seen(self) -> Path:
+        """``seen.safetensors``: digests of all examples but the target's, by which they are recognised elsewhere."""
+        return self.path / "seen.safetensors"
+
+    @property
     def last(self) -> Path:
         """``last.safetensors``: the state that training continues from."""
         return self.path / "last.safetensors"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from messi.algorithms._base import Algorithm
 from messi.core.batch import Task
@@ -45,6 +46,8 @@ class Training:
     task: Task
     capture: bool
     """Whether steps may be recorded as a CUDA graph."""
+    seen: dict[str, Tensor]
+    """Digests of the examples in each role but the target's."""
     description: dict[str, Any]
     """What is saved with the selected model."""
 

@@ -11,6 +11,7 @@ from messi.core.info import version
 from messi.core.records import EvaluationRecord, RoleRecord
 from messi.core.rundir import RunDir
 from messi.core.seeding import deterministic
+from messi.core.tensorfile import write_tensors
 from messi.data.examples import Examples
 from messi.diagnostics.document import diagnose
 from messi.engine.config import RunConfig
@@ -74,6 +75,8 @@ def run(
             folder.begin(training.description)
             fresh = folder.state() != "done"  # another process may have finished it while the data was loaded
             if fresh:
+                if not folder.seen.exists():
+                    write_tensors(folder.seen, training.seen, {})
                 train(training)
                 _finish(training, config)
     return read_result(folder, fresh=fresh)

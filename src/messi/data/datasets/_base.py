@@ -72,6 +72,7 @@ class PictureData(DataConfig):
             domain_names=listing.domain_names,
             fingerprint=store.fingerprint(listing),
             parts=listing.parts,
+            file_digests=store.digests(listing.files),
         )
 
     def _without_damaged(self, listing: Listing, store: Store, watcher: Watcher) -> Listing:
