@@ -107,8 +107,10 @@ def test_evaluate_repeats_what_the_run_measured(trained: Path) -> None:
 def test_evaluate_on_other_data_matches_classes_by_name(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "data" / "dim" / "red", tmp_path / "other" / "new place" / "red")
     done = messi("evaluate", trained / "run", "--data", tmp_path / "other", "--format", "json")
-    (row,) = json.loads(done.stdout)
-    assert (row["domain"], row["n"], row["accuracy"]) == ("new place", 12, 1.0)
+    rows = json.loads(done.stdout)
+    found = [(row["role"], row["domain"], row["n"], row["accuracy"]) for row in rows]
+    assert found == [("train", "new place", 10, 1.0), ("source_val", "new place", 2, 1.0)], "it was trained on"
+    assert "The run has seen 12 of these 12 examples: 10 as train, 2 as source_val." in done.stderr
     (tmp_path / "other" / "new place" / "red").rename(tmp_path / "other" / "new place" / "rde")
     done = messi("evaluate", trained / "run", "--data", tmp_path / "other")
     assert done.returncode == 2
@@ -129,17 +131,40 @@ def test_evaluate_takes_the_options_of_other_data(trained: Path, tmp_path: Path)
     options = ("--data", tmp_path / "table.csv", *columns, "--damaged", "leave_out")
     done = messi("evaluate", trained / "run", *options, "--format", "json")
     assert done.returncode == 0, done.stderr
-    (row,) = json.loads(done.stdout)
+    rows = json.loads(done.stdout)
     right = sum(said[file] == label[file] for file in said)
-    assert (row["domain"], row["n"], len(said)) == ("here", 24, 24)
-    assert row["accuracy"] == pytest.approx(right / 24)
-    assert 0 < right < 24
+    assert [(row["role"], row["domain"], row["n"]) for row in rows] == [
+        ("train", "here", 20),
+        ("source_val", "here", 4),
+    ]
+    assert sum(row["accuracy"] * row["n"] for row in rows) == pytest.approx(right)
+    assert 0 < right < len(said) == 24
 
 
-def test_evaluate_from_elsewhere_says_which_data_it_looked_for(trained: Path, tmp_path: Path) -> None:
-    done = messi("evaluate", trained / "run", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "was trained on data, which is not there; go to the folder that it was trained from" in done.stderr
+def test_evaluate_with_renamed_data_follows_its_own_advice_to_the_same_numbers(trained: Path, tmp_path: Path) -> None:
+    """Data named without --data is looked for where the command is called."""
+    asked = messi("evaluate", trained / "run", "--format", "csv", cwd=tmp_path)
+    assert asked.returncode == 2
+    assert (
+        "was trained on data, which is not there; if the data was moved or renamed, name its new place" in asked.stderr
+    )
+    shutil.copytree(trained / "data", tmp_path / "renamed")
+    done = messi("evaluate", trained / "run", "--data", "renamed", "--format", "csv", cwd=tmp_path)
+    before = messi("evaluate", "run", "--format", "csv", cwd=trained)
+    assert (done.returncode, done.stdout, done.stderr) == (0, before.stdout, before.stderr)
+    assert ",dark room," in done.stdout
+
+
+def test_training_on_renamed_data_says_that_the_run_is_finished(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_folder(images=4)
+    options = ("--target", "photo", "--algorithm", "erm", "--backbone", "tiny_cnn", *QUICK)
+    assert messi("train", "--data", root, *options, cwd=tmp_path).returncode == 0
+    root.rename(tmp_path / "renamed")
+    for out in ((), ("--out", next((tmp_path / "runs").iterdir()))):
+        done = messi("train", "--data", "renamed", *options, *out, cwd=tmp_path)
+        assert (done.returncode, "finished already; nothing was done" in done.stdout) == (0, True), done.stderr
+        assert ("Using the run runs/" in done.stderr) == (not out)
+    assert len(list((tmp_path / "runs").iterdir())) == 1
 
 
 def test_the_result_of_a_finished_run_is_not_given_for_data_that_has_changed(

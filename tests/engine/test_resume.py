@@ -13,7 +13,7 @@ from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors
 
 DRIVER = Path(__file__).with_name("driver.py")
-FILES = ("model.safetensors", "last.safetensors", "records.jsonl", "result.json", "run.json")
+FILES = ("model.safetensors", "last.safetensors", "seen.safetensors", "records.jsonl", "result.json", "run.json")
 
 
 def drive(folder: Path, *places: str) -> "subprocess.CompletedProcess[str]":
@@ -38,8 +38,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     [
         pytest.param(["step:1", "step:7", "step:22"], id="between steps, three times"),
         pytest.param(["sync:1"], id="while the run folder is described"),
-        pytest.param(["save:1", "save:2"], id="in the middle of writing the model, then the first checkpoint"),
-        pytest.param(["save:3", "sync:9"], id="in the middle of a later checkpoint, then before a rename"),
+        pytest.param(["save:1"], id="in the middle of writing what was seen"),
+        pytest.param(["save:2", "save:2"], id="in the middle of writing the model, then the first checkpoint"),
+        pytest.param(["save:4", "sync:9"], id="in the middle of a later checkpoint, then before a rename"),
         pytest.param(["step:23"], id="between the last step and the final evaluation"),
         pytest.param(["hold:model-5 step:8"], id="some steps after that of the model being written"),
         pytest.param(["hold:last-5 step:6", "hold:last-5 step:9"], id="and of the first checkpoint, twice"),

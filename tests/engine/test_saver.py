@@ -240,7 +240,7 @@ def test_a_write_that_fails_stops_the_run_at_the_next_step_and_nothing_is_writte
     with pytest.raises(MessiError, match=r"Could not write .*last.safetensors: No space left.*run the same command"):
         run(quick_config, out=folder.path, device="cpu", observers=[watcher])
     assert watcher.steps == [1, 2, 3, 4, 5, 6]
-    assert begun == ["model.safetensors", "last.safetensors"]
+    assert begun == ["seen.safetensors", "model.safetensors", "last.safetensors"]
     assert folder.model.exists()
     assert not folder.last.exists()
     assert not folder.result.exists()

@@ -37,6 +37,8 @@ class RunDescription:
     version: str
     data: str
     """The fingerprint of the data."""
+    seen: str | None = None
+    """The checksum of the digests of all examples but the target's; None in files of version 0.1."""
     classes: tuple[str, ...]
     sources: tuple[str, ...]
     target: tuple[str, ...]

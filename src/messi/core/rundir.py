@@ -41,6 +41,11 @@ class RunDir:
         return self.path / "records.jsonl"
 
     @property
+    def seen(self) -> Path:
+        """``seen.safetensors``: digests of all examples but the target's, by which they are recognised elsewhere."""
+        return self.path / "seen.safetensors"
+
+    @property
     def last(self) -> Path:
         """``last.safetensors``: the state that training continues from."""
         return self.path / "last.safetensors"
@@ -145,7 +150,7 @@ class RunDir:
 
     def _results(self) -> list[Path]:
         """Return the files that belong to the result, the records aside."""
-        single = (self.description, self.model, self.diagnostics)
+        single = (self.description, self.seen, self.model, self.diagnostics)
         return [*(file for file in single if file.exists()), *sorted(self.examples.glob("*"))]
 
     def require_data(self, fingerprint: str) -> None:

@@ -26,6 +26,8 @@ class Examples:
     """Changes when any input, label or domain does."""
     parts: tuple[str, ...] = ()
     """The official part (train, val, test, ...) of each example, where the data has one."""
+    file_digests: Tensor | None = None
+    """[N] 64 bits of the digest of each image's file, where the images are files."""
 
     def __len__(self) -> int:
         return len(self.labels)

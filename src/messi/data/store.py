@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from messi.core.errors import MessiError
 from messi.core.files import write_bytes, writing
@@ -54,9 +55,14 @@ class Store:
         return Images(
             pixels=torch.from_numpy(np.memmap(self.folder / "pixels", np.uint8, mode="c", shape=(size,))),
             offsets=torch.tensor([entry.offset for entry in entries]),
-            sizes=torch.tensor([(entry.height, entry.width) for entry in entries]),
+            sizes=torch.tensor([[e.height for e in entries], [e.width for e in entries]]).T.contiguous(),
             channels=CHANNELS,
         )
+
+    def digests(self, files: Sequence[str]) -> Tensor:
+        """Return the first 64 bits of the digests of some files."""
+        digits = "".join([self.entries[file].digest[:16] for file in files])
+        return torch.from_numpy(np.frombuffer(bytes.fromhex(digits), "<i8").copy())
 
     def fingerprint(self, listing: Listing) -> str:
         """Return a digest of the files' bytes, names, classes, domains and official parts."""

@@ -1,7 +1,8 @@
 """Measuring a trained model again, on the data of its run or on other data."""
 
 import dataclasses
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -9,9 +10,11 @@ import torch
 from messi.core.errors import MessiError, unknown_name
 from messi.core.records import EvaluationRecord, Role
 from messi.core.rundir import RunDir
+from messi.core.tensorfile import read_tensors
 from messi.data.datasets._base import DataConfig
 from messi.data.examples import Examples
 from messi.data.loader import Loader
+from messi.data.recognise import SEEN, recognise, seen_checksum
 from messi.data.splits import Split
 from messi.data.vault import Vault
 from messi.engine.config import RunConfig
@@ -19,17 +22,29 @@ from messi.engine.prepare import loader_of, pick_device, placed, split_of
 from messi.evaluation.measure import evaluation_records, predict_role
 from messi.evaluation.model import Model, load
 
+_HELD_OUT: tuple[Role, ...] = ("source_val", "unseen_val", "source_test", "target")
 
-def evaluate_run(path: Path, *, data: DataConfig | None = None, device: str | None = None) -> list[EvaluationRecord]:
-    """Measure the selected model of a finished run on its validation and target data, or on all of ``data``."""
+
+def evaluate_run(
+    path: Path, *, data: DataConfig | None = None, device: str | None = None, algorithm: Path | None = None
+) -> list[EvaluationRecord]:
+    """Measure the selected model of a finished run on its validation and target data, or on all of ``data``.
+
+    If ``data`` has the content of the run's own data, wherever it lies, it is the run's own. Otherwise each example
+    that the run has seen is measured in the role that it had in the run, and each that is new to it as a target.
+    ``algorithm`` is the file with the method, where that is not one of messi's own.
+    """
     if data is None:
-        return _measure(*reopen(path, device=device))
+        return _measure(*reopen(path, device=device, algorithm=algorithm), _HELD_OUT)
     chosen = pick_device(device)
-    model, examples = load(path, device=chosen), load_placed(data, chosen)
-    domains = range(len(examples.domain_names))
-    whole = Split(train={}, source_val={}, target={d: (examples.domains == d).nonzero().squeeze(1) for d in domains})
-    vault = _opened(_fitted(model, examples), whole)
-    return _measure(model, Loader(vault=vault, spec=model.spec, device=chosen))
+    model = load(path, device=chosen, algorithm=algorithm)
+    folder = _finished_run(path)
+    examples = load_placed(data, chosen)
+    if examples.fingerprint == model.description.data:
+        config = dataclasses.replace(_config(model, algorithm), data=data)
+        return _measure(model, _loader_of_run(model, config, examples, chosen), _HELD_OUT)
+    vault = _opened(_fitted(model, examples), _recognised(model, folder, examples))
+    return _measure(model, Loader(vault=vault, spec=model.spec, device=chosen), ("train", *_HELD_OUT))
 
 
 def load_placed(data: DataConfig, device: torch.device) -> Examples:
@@ -41,26 +56,72 @@ def reopen(
     path: Path,
     *,
     device: str | None = None,
+    algorithm: Path | None = None,
     load_data: Callable[[DataConfig, torch.device], Examples] = load_placed,
 ) -> tuple[Model, Loader]:
     """Return the selected model of a finished run and the data of the run; training is over, so the target is open."""
     chosen = pick_device(device)
-    model = load(path, device=chosen)
-    RunDir(path).read_result()
-    config = RunConfig.from_dict(model.description.config).resolved()
+    model = load(path, device=chosen, algorithm=algorithm)
+    if _finished_run(path) is None:
+        raise MessiError(f"{path} is a model outside of its run folder; name the data to measure it on with --data.")
+    config = _config(model, algorithm)
     place = getattr(config.data, "path", None)
     if place and not Path(place).exists():
         raise MessiError(
-            f"{path} was trained on {place}, which is not there; go to the folder that it was trained from, "
-            "bring the data back, or name it with messi evaluate --data."
+            f"{path} was trained on {place}, which is not there; if the data was moved or renamed, name its new place "
+            "with --data."
         )
     examples = load_data(config.data, chosen)
     if examples.fingerprint != model.description.data:
         raise MessiError(
-            f"The data of {path} has changed since; measure on all of it with messi evaluate --data, "
-            "or run again in another folder with --out."
+            f"The data of {path} has changed since; name it with --data to measure on it as it is now: examples that "
+            "the run has seen are then listed in their original role."
         )
-    return model, loader_of(config, _opened(examples, split_of(config, examples)), model.spec, chosen)
+    return model, _loader_of_run(model, config, examples, chosen)
+
+
+def _config(model: Model, algorithm: Path | None) -> RunConfig:
+    """Return the config of the run that a model comes from."""
+    return RunConfig.from_dict(model.description.config, files=() if algorithm is None else (algorithm,))
+
+
+def _finished_run(path: Path) -> RunDir | None:
+    """Return the run folder that a model lies in, None if it lies elsewhere; refuse that of an unfinished run.
+
+    Until a run is finished its target is sealed.
+    """
+    folder = RunDir(path if path.is_dir() else path.resolve().parent)
+    if folder.state() == "new":
+        return None
+    folder.read_result()
+    return folder
+
+
+def _loader_of_run(model: Model, config: RunConfig, examples: Examples, device: torch.device) -> Loader:
+    """Return what reads the data of a run in the roles that it had there."""
+    config = config.resolved()
+    return loader_of(config, _opened(examples, split_of(config, examples)), model.spec, device)
+
+
+def _recognised(model: Model, folder: RunDir | None, examples: Examples) -> Split:
+    """Return the roles of data that is not that of the run, but may have examples in common with it."""
+    expected, log = model.description.seen, logging.getLogger("messi")
+    if folder is None or expected is None:
+        reason = "it lies outside of its run folder" if folder is None else "its run was made by an earlier messi"
+        log.warning("Some of these examples may have been trained on: the model cannot tell, because %s.", reason)
+        return recognise(examples, {})
+    seen = read_tensors(folder.seen)[0] if folder.seen.exists() else {}
+    if seen_checksum(seen) != expected:
+        raise MessiError(
+            f"{folder.seen} is missing, damaged or of another run; delete it and {folder.result}, and repeat the "
+            "command that made the run: it writes both again without training."
+        )
+    split = recognise(examples, seen)
+    counts = {role: sum(map(len, split.of(role).values())) for role in SEEN}
+    if number := sum(counts.values()):
+        parts = ", ".join(f"{count:,} as {role}" for role, count in counts.items() if count)
+        log.warning("The run has seen %s of these %s examples: %s.", f"{number:,}", f"{len(examples):,}", parts)
+    return split
 
 
 def _fitted(model: Model, examples: Examples) -> Examples:
@@ -81,9 +142,8 @@ def _opened(examples: Examples, split: Split) -> Vault:
     return vault
 
 
-def _measure(model: Model, loader: Loader) -> list[EvaluationRecord]:
+def _measure(model: Model, loader: Loader, roles: Sequence[Role]) -> list[EvaluationRecord]:
     step, names = model.description.step, loader.vault.domain_names
-    roles: tuple[Role, ...] = ("source_val", "unseen_val", "source_test", "target")
     return [
         record
         for role in roles

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from messi.algorithms._base import Algorithm
 from messi.core.batch import Task
@@ -45,6 +46,8 @@ class Training:
     task: Task
     capture: bool
     """Whether steps may be recorded as a CUDA graph."""
+    seen: dict[str, Tensor]
+    """Digests of the examples in each role but the target's."""
     description: RunDescription
     """What is saved with the selected model."""
 

@@ -16,6 +16,7 @@ from messi.data.examples import Examples, domain_indices
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
+from messi.data.recognise import seen_checksum, seen_digests
 from messi.data.sampling import Sampler
 from messi.data.splits import Split, make_split, official_split
 from messi.data.vault import Vault
@@ -49,7 +50,7 @@ def prepare(
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     torch.manual_seed(derive_seed("initialise", config.seed))
     algorithm = build(config.algorithm, task=task, encoder=config.encoder).to(device)
-    stopwatch = Stopwatch(device)
+    stopwatch, seen = Stopwatch(device), seen_digests(examples, split)
     return Training(
         folder=folder,
         config=settings,
@@ -69,7 +70,8 @@ def prepare(
         stopwatch=stopwatch,
         task=task,
         capture=capture,
-        description=_description(config, examples, split),
+        seen=seen,
+        description=_description(config, examples, split, seen_checksum(seen)),
     )
 
 
@@ -152,11 +154,12 @@ def pick_device(name: str | None) -> torch.device:
     return device
 
 
-def _description(config: RunConfig, examples: Examples, split: Split) -> RunDescription:
+def _description(config: RunConfig, examples: Examples, split: Split, seen: str) -> RunDescription:
     return RunDescription(
         config=config.to_dict(),
         version=version(),
         data=examples.fingerprint,
+        seen=seen,
         classes=examples.classes,
         sources=tuple(examples.domain_names[domain] for domain in split.train),
         target=tuple(examples.domain_names[domain] for domain in split.target),

@@ -1,5 +1,6 @@
 """A config becomes a finished run: a folder with records, the selected model, a result and a report."""
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from messi.core.records import EvaluationRecord, RoleRecord
 from messi.core.run_documents import Result, RoleScores
 from messi.core.rundir import RunDir
 from messi.core.seeding import deterministic
+from messi.core.tensorfile import write_tensors
 from messi.data.examples import Examples
 from messi.diagnostics.document import diagnose
 from messi.engine.config import RunConfig
 from messi.engine.final import choose, evaluate_chosen
 from messi.engine.loop import Training, train
+from messi.engine.moved import find_run
 from messi.engine.observers import Observer
 from messi.engine.prepare import pick_device, prepare
 from messi.evaluation.selection import RULES
@@ -48,7 +51,7 @@ def run(
     """Train, select, evaluate the target once, and leave everything in a folder.
 
     The same call again goes on where a killed run was, and does nothing when it is finished. Either
-    way the data must be as it was.
+    way the data must be as it was, though it may lie in another place.
 
     Args:
         config: what to run.
@@ -60,8 +63,8 @@ def run(
 
     """
     config = config.resolved()
-    folder = RunDir(Path(out) if out else Path("runs") / config.folder_name())
-    load = load or config.data.load
+    load = functools.cache(load or config.data.load)
+    folder, config = find_run(config, out, load)
     if folder.is_finished(config.to_dict(), version()):
         folder.require_data(load().fingerprint)
         return read_result(folder, fresh=False)
@@ -74,6 +77,8 @@ def run(
             folder.begin(training.description)
             fresh = folder.state() != "done"  # another process may have finished it while the data was loaded
             if fresh:
+                if not folder.seen.exists():
+                    write_tensors(folder.seen, training.seen, {})
                 train(training)
                 _finish(training, config)
     return read_result(folder, fresh=fresh)

@@ -42,6 +42,7 @@ def verify_run(path: Path) -> Verified:
     optional = {
         folder.model: lambda: read_model(folder),
         folder.last: lambda: _verify_checkpoint(folder),
+        folder.seen: lambda: read_tensors(folder.seen),
         folder.timing: folder.read_timing,
     }
     for file, read in optional.items():

@@ -26,6 +26,8 @@ class DataConfig(Config, ABC):
     """The encoder that suits the data when the user names none."""
     augmentation: ClassVar[Augmentation]
     """The augmentation that suits it."""
+    places: ClassVar[tuple[str, ...]] = ("path", "root", "digits")
+    """The fields that say where data lies. Data with the same fingerprint is the same data wherever it lies."""
 
     @abstractmethod
     def load(self, watcher: Watcher | None = None) -> Examples:
@@ -72,6 +74,7 @@ class PictureData(DataConfig):
             domain_names=listing.domain_names,
             fingerprint=store.fingerprint(listing),
             parts=listing.parts,
+            file_digests=store.digests(listing.files),
         )
 
     def _without_damaged(self, listing: Listing, store: Store, watcher: Watcher) -> Listing:

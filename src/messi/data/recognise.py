@@ -1,0 +1,69 @@
+"""Recognising the examples that a run has seen by their content, whatever their names and labels are now."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+import xxhash
+from torch import Tensor
+
+from messi.core.checksum import checksum
+from messi.core.records import Role
+from messi.data.examples import Examples
+from messi.data.images import Images
+from messi.data.splits import Split
+
+SEEN: tuple[Role, ...] = ("train", "source_val", "unseen_val", "source_test")
+"""The roles of examples that are not new to a run; an example that had several of them counts as the first."""
+
+
+def seen_digests(examples: Examples, split: Split) -> dict[str, Tensor]:
+    """Return the distinct digests of the examples in each role but the target's."""
+    digests, members = example_digests(examples), {role: list(split.of(role).values()) for role in SEEN}
+    return {role: digests[torch.cat(indices)].unique() for role, indices in members.items() if indices}
+
+
+def seen_checksum(seen: Mapping[str, Tensor]) -> str:
+    """Return what tells the digests that one run has seen from those of any other."""
+    return checksum(part for role in sorted(seen) for part in (role.encode(), _content(seen[role])))
+
+
+def recognise(examples: Examples, seen: Mapping[str, Tensor]) -> Split:
+    """Give every example that a run has seen the role that it had there; all others are targets."""
+    digests, by_role = example_digests(examples), {}
+    new = torch.ones(len(examples), dtype=torch.bool)
+    for role in SEEN:
+        known = new & torch.isin(digests, seen[role]) if role in seen else torch.zeros_like(new)
+        by_role[role] = _by_domain(examples, known)
+        new &= ~known
+    return Split(target=_by_domain(examples, new), **{str(role): indices for role, indices in by_role.items()})
+
+
+def example_digests(examples: Examples) -> Tensor:
+    """Return 64 bits of the content of every example's input: of its file, or else of its pixels or features."""
+    if examples.file_digests is not None:
+        return examples.file_digests
+    inputs = examples.inputs
+    content = _content(inputs.pixels if isinstance(inputs, Images) else inputs)
+    # The width is the seed: images of different shapes may have the same bytes.
+    values = [xxhash.xxh3_64_intdigest(content[start:end], width) for start, end, width in _places(inputs)]
+    return torch.from_numpy(np.array(values, dtype=np.uint64).view(np.int64))
+
+
+def _content(tensor: Tensor) -> memoryview:
+    return tensor.cpu().flatten().view(torch.uint8).numpy().data
+
+
+def _places(inputs: Images | Tensor) -> Iterator[tuple[int, int, int]]:
+    """Yield the first byte, the end and the width of every input."""
+    if isinstance(inputs, Tensor):
+        length = inputs[0].nbytes
+        return ((start, start + length, 0) for start in range(0, inputs.nbytes, length))
+    starts, lengths = inputs.offsets.cpu(), (inputs.sizes.prod(1) * inputs.channels).cpu()
+    return zip(starts.tolist(), (starts + lengths).tolist(), inputs.sizes[:, 1].tolist(), strict=True)
+
+
+def _by_domain(examples: Examples, chosen: Tensor) -> dict[int, Tensor]:
+    indices = chosen.nonzero().squeeze(1)
+    domains = examples.domains[indices]
+    return {domain: indices[domains == domain] for domain in domains.unique().tolist()}
