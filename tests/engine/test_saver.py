@@ -209,7 +209,7 @@ def break_checkpoints(monkeypatch: pytest.MonkeyPatch, *, after: int) -> list[st
     real = getattr(tensorfile, "save_file")  # noqa: B009
 
     def save(tensors: Any, path: Path, metadata: Any) -> None:
-        begun.append(path.name.removesuffix(".tmp"))
+        begun.append(path.name)
         real(tensors, path, metadata=metadata)
         if path.name.startswith("last") and read_tensors(path)[1]["step"] > after:
             os.truncate(path, 100)

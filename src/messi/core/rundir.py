@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from messi.core.errors import MessiError
-from messi.core.files import write_text, writing
+from messi.core.files import leftovers, write_text, writing
 from messi.core.records import Record, read_records
 
 State = Literal["new", "started", "done"]
@@ -98,8 +98,8 @@ class RunDir:
     def begin(self, description: dict[str, Any]) -> None:
         """Make the folder and describe the run, or check that the folder is of this very run."""
         if self.state() == "new":
-            ours = {"lock", "run.json.tmp"}
-            if any(file.name not in ours for file in self.path.iterdir()):
+            ours = {self.path / "lock", *leftovers(self.description)}
+            if not ours.issuperset(self.path.iterdir()):
                 raise MessiError(f"{self.path} has files but is no run folder; choose a new folder with --out.")
             write_text(self.description, json.dumps(description, indent=2) + "\n")
             return
