@@ -52,7 +52,8 @@ class Worker:
     def begin(self, planned: Planned, folder: Path) -> None:
         """Give it a run to do."""
         self.run = planned
-        self.tasks.send((json.dumps(planned.config.to_dict()), str(folder)))
+        with contextlib.suppress(ConnectionError):  # a process that has died says so when it is asked for its answer
+            self.tasks.send((json.dumps(planned.config.to_dict()), str(folder)))
 
     def answer(self) -> str | None:
         """Return None when its run is done, else why it failed."""
