@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from messi.cli.report import PLAN
 from messi.core.errors import MessiError
 from messi.core.files import write_text, writing
 from messi.experiments._base import Experiment
-
-PLAN = "plan.json"
 
 
 def read_plan(folder: Path) -> Experiment:

@@ -14,6 +14,8 @@ from messi.core.files import leftovers, write_text, writing
 from messi.core.records import Record, read_records
 
 State = Literal["new", "started", "done"]
+_NAMED = 10
+"""Runs that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,12 @@ class RunDir:
     def read_records(self) -> list[Record]:
         """Return everything measured so far."""
         return read_records(self.records)
+
+    def find_model(self) -> Path:
+        """Return the file of the selected model, or raise what the folder is instead."""
+        if not self.model.is_file():
+            raise self._missing(self.model.name, "Run the command that made it again in another folder.")
+        return self.model
 
     def is_finished(self, config: dict[str, Any], version: str) -> bool:
         """Tell whether this very run was done before."""
@@ -168,12 +176,27 @@ class RunDir:
             return MessiError(f"There is no folder {self.path}; name the folder of a run, which holds run.json.")
         state = self.state()
         if state == "new":
-            return MessiError(f"{self.path} is no run folder: run.json is missing. Name the folder of a run.")
+            return MessiError(f"{self.path} is no run folder: run.json is missing. {_advice(self.path)}")
         if state == "started":
             return MessiError(
                 f"{self.path} is not a finished run: {name} is missing. The same command that began it continues it."
             )
         return MessiError(f"{self.path} is damaged: {name} is missing. {remedy}")
+
+
+def runs_inside(folder: Path) -> list[Path]:
+    """Return the run folders that lie in a folder, as those of several targets do."""
+    places = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [place for place in places if RunDir(place).description.is_file()]
+
+
+def _advice(folder: Path) -> str:
+    """Say which folder to name instead of one that is no run."""
+    names = [run.name for run in runs_inside(folder)]
+    if not names:
+        return "Name the folder of a run."
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"It holds {len(names)} runs: {', '.join(names[:_NAMED])}{more}; name one of them."
 
 
 def folder_name(text: str) -> str:

@@ -106,7 +106,7 @@ def save_model(
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> Model:
     """Load the selected model of a run folder, or a model file."""
     path = Path(path)
-    tensors, description = read_tensors(RunDir(path).model if path.is_dir() else path)
+    tensors, description = read_tensors(RunDir(path).find_model() if path.is_dir() else path)
     if "task" not in description:
         raise MessiError(f"{path} is no model file; give the folder of a run or its model.safetensors.")
     try:
