@@ -190,7 +190,7 @@ def test_a_run_that_is_done_although_its_process_died_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when a worker dies before it says so, or another process finishes the run meanwhile."""
-    real, ended = Worker.answer, []
+    real, ended = Worker.answer, list[Outcome]()
     monkeypatch.setattr(Worker, "answer", lambda worker: real(worker) or "Its process was ended.")
     plan = Plan(tmp_path / "plan", [planned(0)])
     launch(plan, jobs=1, devices=["cpu"], told=ended.append)

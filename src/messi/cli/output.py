@@ -55,8 +55,8 @@ def print_rows(rows: Sequence[Row], form: Format = "table") -> None:
         text = json.dumps([{key: _json_value(value) for key, value in row.items()} for row in rows], indent=2)
         say(*text.replace("\x7f", "\\u007f").split("\n"))  # the one control character that JSON lets pass
     elif form == "csv":
-        writer = csv.writer(sys.stdout)
-        writer.writerows(map(_csv_row, [rows[0], *(row.values() for row in rows)] if rows else [()]))
+        lines = [list(rows[0]), *(list(row.values()) for row in rows)] if rows else []
+        csv.writer(sys.stdout).writerows(map(_csv_row, lines))
     else:
         _print_table(rows)
 
