@@ -50,7 +50,7 @@ class Watch(TensorBoard):
     """Notes when some steps were done, the GPU's work included."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+        super().__init__(folder, "source_val")
         self.start, self.times = time.perf_counter(), dict[int, float]()
 
     def stepped(self, step: int) -> None:

@@ -7,6 +7,7 @@ import messi
 
 ROOMS = (
     {"cli"},
+    {"api"},
     {"experiments"},
     {"reports", "sweeps"},
     {"engine"},

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from messi.algorithms.erm import Erm as Erm
     from messi.algorithms.messi import Messi as Messi
+    from messi.api import run as run
     from messi.core.errors import MessiError as MessiError
     from messi.data.datasets.arrays import Arrays as Arrays
     from messi.data.datasets.colored_mnist import ColoredMnist as ColoredMnist
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from messi.data.datasets.wilds import Wilds as Wilds
     from messi.engine.config import RunConfig as RunConfig
     from messi.engine.config import TrainingConfig as TrainingConfig
-    from messi.engine.run import run as run
     from messi.evaluation.model import load as load
     from messi.losses.ssi import ssi_loss as ssi_loss
     from messi.models.encoder import EncoderConfig as EncoderConfig
@@ -54,7 +54,7 @@ _PUBLIC = {
     "Pacs": "messi.data.datasets.pacs",
     "RotatedColoredMnist": "messi.data.datasets.rotated_colored_mnist",
     "RotatedMnist": "messi.data.datasets.rotated_mnist",
-    "run": "messi.engine.run",
+    "run": "messi.api",
     "RunConfig": "messi.engine.config",
     "ssi_loss": "messi.losses.ssi",
     "Table": "messi.data.datasets.table",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from messi.cli.progress import Bar
+from messi.cli.progress import Bar, PlainLines, pace
 
 
 @pytest.mark.parametrize("name", ["erm -> {x}", "erm -> cam{0}", "erm -> [/red]", "erm -> [red]"])
@@ -16,3 +16,53 @@ def test_a_bar_shows_any_name_as_it_is(
     bar.stepped(2)
     bar.finished()
     assert name in capsys.readouterr().out
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, as a list of one number that a test can set."""
+    now = [100.0]
+    monkeypatch.setattr("messi.cli.progress.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_plain_lines_begin_with_what_the_run_is_about(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    lines = PlainLines("erm", lambda: "data pets, target sketch, device cpu")
+    lines.started(0, 300)
+    assert capsys.readouterr().out == "erm: 300 steps, data pets, target sketch, device cpu\n"
+    lines.started(20, 300)
+    assert "going on after step 20 of 300, data pets" in capsys.readouterr().out
+
+
+def test_plain_lines_show_the_loss_where_nothing_was_said_for_ten_seconds(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = PlainLines("erm")
+    lines.started(0, 300)
+    for step, seconds in ((10, 4.0), (20, 10.0), (30, 14.0), (40, 20.0)):
+        clock[0] = 100 + seconds
+        lines.logged(step, {"cls": 1 / step})
+        if step == 30:
+            lines.evaluated(step, 0.5)
+    assert capsys.readouterr().out.splitlines() == [
+        "erm: 300 steps",
+        "erm: step 20/300  2.0 steps/s  cls 0.05",
+        "erm: step 30/300  val 50.0%  2.1 steps/s  cls 0.0333",
+    ]
+    clock[0] = 124
+    lines.logged(50, {"cls": 0.02})
+    assert capsys.readouterr().out == "erm: step 50/300  2.1 steps/s  cls 0.02\n"
+
+
+@pytest.mark.parametrize(
+    ("speed", "text"),
+    [
+        (0.0, "- steps/s"),
+        (1 / 4.2, "4.2 s/step"),
+        (0.004, "250.0 s/step"),
+        (1.0, "1.0 steps/s"),
+        (95.23, "95.2 steps/s"),
+    ],
+)
+def test_slow_steps_are_given_in_seconds(speed: float, text: str) -> None:
+    assert pace(speed) == text

@@ -1,5 +1,7 @@
 """``messi report`` on folders of which some are no finished runs."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,52 @@ def test_what_is_no_run_is_called_what_it_is(
     assert sentence in told
     assert len(told.splitlines()) == 1
     assert not Path("report.html").exists()
+
+
+def test_a_folder_of_runs_stands_for_the_runs_in_it(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the one that 'messi train' makes for several targets."""
+    assert main(["report", "runs"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "left out  runs/stopped: no finished runs; the command that began a run continues it",
+        "report  report.html",
+    ]
+    page = Path("report.html").read_bytes()
+    assert main(["report", "runs/a", "runs/b"]) == 0
+    assert Path("report.html").read_bytes() == page
+
+
+@pytest.mark.parametrize("command", [("predict", "runs", "x.png"), ("evaluate", "runs")])
+@pytest.mark.usefixtures("runs")
+def test_other_commands_name_the_runs_in_a_folder(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command]) == 2
+    sentence = "runs is no run folder: run.json is missing. It holds 3 runs: a, b, stopped; name one of them."
+    assert capsys.readouterr().err == f"messi: {sentence}\n"
+
+
+@pytest.mark.usefixtures("runs")
+def test_of_many_runs_in_a_folder_some_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(12):
+        Sample(images=False).write(Path("many") / f"run{number:02}")
+    assert main(["evaluate", "many"]) == 2
+    assert "It holds 12 runs: run00, " in (told := capsys.readouterr().err)
+    assert "run09 and 2 more; name one of them." in told
+
+
+WITHOUT_TORCH = """
+import sys
+
+class Absent:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("torch", "timm", "torchvision", "triton"):
+            raise ImportError(f"{name} is imported")
+
+sys.meta_path.insert(0, Absent())
+from messi.cli.main import main
+sys.exit(main(["report", "runs"]))
+"""
+
+
+def test_the_page_of_runs_needs_no_torch(runs: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], cwd=runs.parent, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (runs.parent / "report.html").exists()

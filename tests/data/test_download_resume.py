@@ -12,6 +12,7 @@ from fake_site import CONTENT, OTHER, Site, get, left, serve, sha256
 from messi.core.errors import MessiError
 from messi.data import download as module
 from messi.data.download import download
+from messi.data.partial import partial
 
 
 @pytest.fixture(name="site")
@@ -217,3 +218,11 @@ def test_two_processes_do_not_write_one_file(site: Site, tmp_path: Path) -> None
             get(site, tmp_path / "data.zip")
     assert site.requests == []
     assert left(tmp_path)["data.zip.part"] == 1_000_000
+
+
+def test_a_link_in_the_place_of_a_part_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"precious")
+    (tmp_path / "data.zip.part").symlink_to(tmp_path / "mine")
+    with pytest.raises(MessiError, match=r"Could not write .*data.zip.part"), partial(tmp_path / "data.zip"):
+        pass
+    assert (tmp_path / "mine").read_bytes() == b"precious"

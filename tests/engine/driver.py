@@ -110,7 +110,7 @@ def arm(place: str) -> None:
         import messi.cli.train as command  # noqa: PLC0415
 
         signals = {"step": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
-        setattr(command, "progress", lambda _name: SignalAfterStep(int(number), signals[how]))  # noqa: B010
+        setattr(command, "progress", lambda *_: SignalAfterStep(int(number), signals[how]))  # noqa: B010
 
 
 if __name__ == "__main__":

@@ -94,7 +94,10 @@ def test_a_request_to_stop_ends_cleanly_and_the_run_goes_on_from_that_very_step(
     folder = tmp_path / "run"
     stopped = drive(folder, f"{how}:7")
     assert stopped.returncode == 130
-    assert "Stopped after step 8 of 23; the state is saved. Run the same command again to go on." in stopped.stderr
+    assert (
+        "Stopped messi with target b2 after step 8 of 23; the state is saved. Run the same command again to go on."
+        in stopped.stderr
+    )
     assert "Traceback" not in stopped.stderr
     done = drive(folder)
     assert "going on after step 8 of 23" in done.stdout

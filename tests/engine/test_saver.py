@@ -209,7 +209,7 @@ def break_checkpoints(monkeypatch: pytest.MonkeyPatch, *, after: int) -> list[st
     real = getattr(tensorfile, "save_file")  # noqa: B009
 
     def save(tensors: Any, path: Path, metadata: Any) -> None:
-        begun.append(path.name.removesuffix(".tmp"))
+        begun.append(path.name)
         real(tensors, path, metadata=metadata)
         if path.name.startswith("last") and read_tensors(path)[1]["step"] > after:
             os.truncate(path, 100)
@@ -296,7 +296,7 @@ def test_a_stopped_run_says_that_its_state_is_saved_only_if_it_is(
         with pytest.raises(MessiError, match="No space left"):
             run(quick_config, out=tmp_path / "run", device="cpu", observers=[stop])
     assert last_step(tmp_path / "run") == 5
-    with pytest.raises(Interrupted, match="Stopped after step 8 of 12; the state is saved"):
+    with pytest.raises(Interrupted, match="Stopped messi with target b2 after step 8 of 12; the state is saved"):
         run(quick_config, out=tmp_path / "run", device="cpu", observers=[stop])
     assert last_step(tmp_path / "run") == 8
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
 from messi.algorithms.messi import Messi
 from messi.core.batch import Batch, LossTerms
@@ -246,6 +247,10 @@ def test_an_official_run_selects_by_unseen_domains_and_reports_on_both_kinds_of_
     assert step == max(scores, key=lambda number: (scores[number], -number))
     assert (result.selection, list(result.target)) == ("unseen_val", ["4"])
     assert folder.read_description().sources == ("1", "2")
+    events = EventAccumulator(str(folder.path / "tensorboard")).Reload()
+    assert {tag for tag in events.Tags()["scalars"] if not tag.startswith("loss/")} == {"accuracy/unseen_val"}
+    shown = {event.step: event.value for event in events.Scalars("accuracy/unseen_val")}
+    assert shown == {step: pytest.approx(accuracy) for step, accuracy in scores.items()}
 
 
 class BreaksOff(Stopwatch):

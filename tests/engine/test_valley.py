@@ -141,3 +141,23 @@ def test_a_bump_shorter_than_the_patience_is_averaged_as_well() -> None:
     over = find_valley([*curve[:-1], 3.0])
     assert over is not None
     assert (over.last, over.dead) == (3, True)
+
+
+@given(
+    losses=st.lists(st.sampled_from([0.5, 1.0, 2.0, 3.0]), min_size=1, max_size=12),
+    optimum=st.integers(1, 5),
+    overfit=st.integers(1, 5),
+)
+def test_without_more_patience_after_the_bottom_than_at_it_the_valley_begins_there(
+    losses: list[float], optimum: int, overfit: int
+) -> None:
+    overfit = min(overfit, optimum)
+    valley = find_valley(losses, optimum_patience=optimum, overfit_patience=overfit)
+    bottoms = [n for n in range(len(losses) - optimum + 1) if losses[n] == min(losses[n : n + optimum])]
+    assert (valley.first if valley else None) == (bottoms[0] if bottoms else None)
+
+
+def test_a_valley_can_be_over_when_it_is_seen() -> None:
+    valley = find_valley([1.0, 9.0, 9.0], optimum_patience=3, overfit_patience=2)
+    assert valley is not None
+    assert (valley.first, valley.last, valley.dead) == (0, 0, True)

@@ -53,8 +53,9 @@ def tables_of(experiment: Domainbed, results: Any) -> list[Table]:
     return tables
 
 
-def test_every_method_and_every_row_of_the_paper_can_be_run() -> None:
-    assert {row.method.name for row in ROWS.values()} == set(ALGORITHMS.names())
+def test_every_row_of_the_paper_can_be_run() -> None:
+    """There may be more methods: a new one is one file, and no row of the paper."""
+    assert {row.method.name for row in ROWS.values()} <= set(ALGORITHMS.names())
     backbones = {"resnet50": "ResNet-50", "deit_small_patch16_224": "DeiT-S/16", "deit_tiny_patch16_224": "DeiT-Ti/16"}
     ours = {("ERM" if name == "ERM-S" else name, backbones[row.backbone]) for name, row in ROWS.items()}
     assert set(MAIN_EXTENDED) <= ours

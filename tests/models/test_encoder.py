@@ -96,7 +96,7 @@ def test_without_network_the_message_says_what_to_do(monkeypatch: pytest.MonkeyP
         raise ConnectionError("no route to host")
 
     monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(MessiError, match=r"could not be had .*no route to host.*--weights.*--no-pretrained"):
+    with pytest.raises(MessiError, match=r"could not be downloaded .*no route to host.*--weights.*--no-pretrained"):
         EncoderConfig(backbone="test_vit").build((3, 160, 160))
 
 

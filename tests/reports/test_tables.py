@@ -61,12 +61,13 @@ def test_the_table_of_one_run(tmp_path: Path) -> None:
     ]
 
 
-def test_several_targets_also_show_the_worst(tmp_path: Path) -> None:
+def test_several_targets_also_show_the_mean_and_the_worst(tmp_path: Path) -> None:
     several = Sample(targets={"sketch": 0.7, "cartoon": 0.55}).write(tmp_path / "a")
     one = Sample(algorithm="erm", experts=(), targets={"cartoon": 0.5}).write(tmp_path / "b")
     first, second = table_of(several, one)
     assert first["Worst target %"] == "55.0 (cartoon)"
     assert second["Worst target %"] == ""
+    assert (first["Mean of targets %"], second["Mean of targets %"]) == ("62.5", "")
     # What a run did not measure stays empty.
     assert (first["Target sketch %"], second["Target sketch %"]) == ("70.0 (n = 40)", "")
     assert second["Target cartoon %"] == "50.0 (n = 40)"

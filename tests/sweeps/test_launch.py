@@ -1,5 +1,6 @@
 """A plan of runs: some fail, some processes die, and the plan itself is killed."""
 
+import contextlib
 import fcntl
 import json
 import multiprocessing
@@ -23,7 +24,7 @@ from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
-from messi.sweeps.launch import _work, launch
+from messi.sweeps.launch import Worker, _work, launch
 from messi.sweeps.plan import Outcome, Plan, Planned
 
 DIES = """
@@ -128,6 +129,73 @@ if __name__ == "__main__":
         assert (folder / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
     weights, alone = (read_tensors(place / "model.safetensors")[0] for place in (folder, tmp_path / "alone"))
     assert all(torch.equal(weights[name], value) for name, value in alone.items())
+
+
+KILLED = """
+import json, os, signal
+from pathlib import Path
+from messi.engine.config import RunConfig
+from messi.sweeps.launch import Worker, launch
+from messi.sweeps.plan import Plan, Planned
+
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    start, begin, moment = Worker.start, Worker.begin, {moment!r}
+    if moment == "started":
+        Worker.start = lambda *parts: killed(start(*parts))
+    if moment == "handed out":
+        Worker.begin = lambda *parts: killed(begin(*parts))
+    runs = [Planned({{"seed": seed}}, RunConfig.from_dict(json.loads(text))) for seed, text in enumerate({configs!r})]
+    launch(Plan(Path({folder!r}), runs), jobs=1, devices=["cpu"], told=killed)
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "states"),
+    [("started", ["waiting"] * 2), ("handed out", ["waiting"] * 2), ("first run done", ["done", "waiting"])],
+)
+def test_workers_end_when_their_plan_is_killed_however_early(tmp_path: Path, moment: str, states: list[str]) -> None:
+    """A worker loads its modules for seconds; the plan dies while it does. Its run would take an hour."""
+    first = config() if moment == "first run done" else config(steps=10**6)
+    configs = [first, config(seed=1, steps=10**6)]
+    plan = Plan(tmp_path / "plan", [Planned({"seed": seed}, one) for seed, one in enumerate(configs)])
+    texts = [json.dumps(one.to_dict()) for one in configs]
+    script = KILLED.format(moment=moment, configs=texts, folder=str(plan.folder))
+    (tmp_path / "script.py").write_text(script)
+    command = [sys.executable, str(tmp_path / "script.py")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        process.communicate(timeout=60)  # ends when all that share the output have: the workers, too
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert [outcome.state for outcome in plan.outcomes()] == states
+    for planned_run in plan.runs:
+        with RunDir(plan.path(planned_run)).locked():
+            pass
+
+
+def test_a_failure_is_forgotten_once_the_run_is_done_by_whomever(tmp_path: Path) -> None:
+    plan = Plan(tmp_path / "plan", [planned(0)])
+    plan.note_failure(plan.runs[0], "Another process was working on it.")
+    run(plan.runs[0].config, out=plan.path(plan.runs[0]), device="cpu")
+    assert [outcome.state for outcome in launch(plan, jobs=1, devices=["cpu"])] == ["done"]
+    assert list(plan.folder.glob("failed/*")) == []
+
+
+def test_a_run_that_is_done_although_its_process_died_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a worker dies before it says so, or another process finishes the run meanwhile."""
+    real, ended = Worker.answer, list[Outcome]()
+    monkeypatch.setattr(Worker, "answer", lambda worker: real(worker) or "Its process was ended.")
+    plan = Plan(tmp_path / "plan", [planned(0)])
+    launch(plan, jobs=1, devices=["cpu"], told=ended.append)
+    assert [outcome.state for outcome in ended] == ["done"]
+    assert list(plan.folder.glob("failed/*")) == []
 
 
 def test_runs_share_the_threads_that_the_plan_may_use(tmp_path: Path) -> None:

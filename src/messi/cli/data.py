@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
-from messi.cli.output import Row, print_rows
+from messi.cli.output import Row, print_rows, say
 from messi.cli.progress import data_progress
 from messi.cli.sources import called, find_data
 from messi.core.errors import MessiError, unknown_name
@@ -28,17 +27,17 @@ _WHAT = "DATA is whatever 'messi train --data' takes"
 def main(arguments: list[str]) -> int:
     """Run one of the four subcommands."""
     if not arguments or arguments[0] in _HELP:
-        _print("usage: messi data COMMAND\n")
+        say("usage: messi data COMMAND", "")
         for name, command in COMMANDS.items():
-            _print(f"  {name:<20}{_about(command)}")
-        _print(f"\n{_WHAT}.")
+            say(f"  {name:<20}{_about(command)}")
+        say("", f"{_WHAT}.")
         return 0
     word, rest = arguments[0], arguments[1:]
     if word not in _BY_WORD:
         raise unknown_name("command of 'messi data'", word, _BY_WORD)
     if rest and rest[0] in _HELP and word != "list":
-        _print(f"usage: messi data {word} DATA [OPTIONS]\n\n{_about(_BY_WORD[word])}\n")
-        _print(f"{_WHAT}, such as a folder or 'pacs'; 'messi data {word} DATA --help' describes its options.")
+        say(f"usage: messi data {word} DATA [OPTIONS]", "", _about(_BY_WORD[word]), "")
+        say(f"{_WHAT}, such as a folder or 'pacs'; 'messi data {word} DATA --help' describes its options.")
         return 0
     return _BY_WORD[word](rest)
 
@@ -54,7 +53,7 @@ def prepare(arguments: list[str]) -> int:
     """Download the data if it is not here, and decode every image once."""
     data, _ = _parse("prepare", prepare, arguments)
     examples = data.load(data_progress())
-    _print(_summary(examples))
+    say(_summary(examples))
     return 0
 
 
@@ -66,9 +65,9 @@ def verify_all(arguments: list[str]) -> int:
     listing, store = data.prepare(data_progress())
     manifest = data.manifest if isinstance(data, Benchmark) else None
     version, findings = verify(listing, store, manifest)
-    _print(f"{len(listing):,} images, {len(listing.domain_names)} domains, {len(listing.classes)} classes")
+    say(f"{len(listing):,} images, {len(listing.domain_names)} domains, {len(listing.classes)} classes")
     if manifest and version:
-        _print(f"compared with {manifest.title}, version '{version.name}' ({version.images:,} images)")
+        say(f"compared with {manifest.title}, version '{version.name}' ({version.images:,} images)")
     _print_findings(findings)
     return 1 if findings else 0
 
@@ -80,13 +79,13 @@ def show(arguments: list[str]) -> int:
     _print_counts(examples)
     if isinstance(data, Benchmark):
         manifest = data.manifest
-        _print(f"{manifest.about}\nlicence   {manifest.licence}\ncitation  {manifest.citation}")
-    _print(_summary(examples))
+        say(manifest.about, f"licence   {manifest.licence}", f"citation  {manifest.citation}")
+    say(_summary(examples))
     if isinstance(examples.inputs, Images):
         path = out or Path(f"{called(data)}.png")
         picture = contact_sheet(examples)
         replace_atomically(path, lambda temporary: picture.save(temporary, format="PNG"))
-        _print(f"picture   {path}")
+        say(f"picture   {path}")
     return 0
 
 
@@ -165,19 +164,15 @@ def _other(name: str, taken: Sequence[str]) -> str:
 
 def _print_findings(findings: list[Finding]) -> None:
     if not findings:
-        _print("everything is as it should be")
+        say("everything is as it should be")
     for kind in dict.fromkeys(finding.kind for finding in findings):
         texts = [finding.text for finding in findings if finding.kind == kind]
         for text in texts[:_SHOWN]:
-            _print(f"{kind:<10}{text}")
+            say(f"{kind:<10}{text}")
         if len(texts) > _SHOWN:
-            _print(f"{kind:<10}and {len(texts) - _SHOWN:,} more")
+            say(f"{kind:<10}and {len(texts) - _SHOWN:,} more")
 
 
 def _summary(examples: Examples) -> str:
     names = f"{len(examples.domain_names)} domains, {len(examples.classes)} classes"
     return f"{len(examples):,} examples, {names}; fingerprint {examples.fingerprint[:12]}"
-
-
-def _print(text: str) -> None:
-    Console(soft_wrap=True, highlight=False).print(text, markup=False)

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
+from messi.api import run
+from messi.cli.output import say
 from messi.cli.progress import progress
 from messi.cli.results import print_results
-from messi.engine.run import run
 from messi.experiments._demo import runs
 from messi.reports.page import write_report
 
@@ -32,8 +32,7 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0) -> int:
     page = out / "report.html"
     write_report(finished, page)
     print_results(finished)
-    console = Console(soft_wrap=True, highlight=False)
     for path in finished:
-        console.print(f"model   {path / 'model.safetensors'}", markup=False)
-    console.print(f"report  {page}", markup=False)
+        say(f"model   {path / 'model.safetensors'}")
+    say(f"report  {page}")
     return 0

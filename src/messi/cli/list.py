@@ -8,7 +8,7 @@ import timm
 import tyro
 
 from messi.algorithms._base import ALGORITHMS
-from messi.cli.output import Row, print_rows
+from messi.cli.output import Row, print_rows, say
 from messi.core.config import searches
 from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import Registry
@@ -36,7 +36,7 @@ def show(kind: tyro.conf.Positional[Kind], pattern: tyro.conf.Positional[str] = 
         names = [*SMALL, *timm.list_models()] if pattern == "*" else timm.list_models(pattern)
         if not names:
             raise MessiError(f"No backbone matches '{pattern}'; 'messi list backbones' shows all.")
-        print("\n".join(names))  # noqa: T201 (one name a line, for pipes)
+        say(*names)  # one name a line, for pipes
     elif kind == "protocols":
         print_rows(_protocols())
     else:

@@ -3,15 +3,17 @@
 import contextlib
 import ctypes
 import importlib
-import io
+import logging
 import os
+import signal
 import sys
 
-from rich.console import Console
-
+from messi.cli.output import NoteHandler, note, say
+from messi.cli.streams import escaped_errors, is_of_output, open_streams, silence_broken_streams
 from messi.core.errors import MessiError, unknown_name
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_UNREAD = 128 + signal.SIGPIPE
 COMMANDS = {
     "demo": "train MESSI and ERM on the embedded data, compare them in a report",
     "train": "train on a folder domain/class/image or on a data set by name",
@@ -32,31 +34,44 @@ def main(arguments: list[str] | None = None) -> int:
     # cores made training ten times slower. A short spin is as fast alone. It must be said before torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     _keep_freed_memory()
+    open_streams()
+    logging.getLogger("messi").handlers = [NoteHandler()]
     arguments = sys.argv[1:] if arguments is None else arguments
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names of files may be no text
+    try:
+        with escaped_errors(arguments):
+            code = _run(arguments)
+        sys.stdout.flush()
+    except OSError as error:
+        if not is_of_output(error):
+            raise
+        code = _UNREAD if isinstance(error, BrokenPipeError) else 2
+        if code != _UNREAD:  # a reader, such as head, that has enough is no error
+            _complain(f"The output could not be written: {error.strerror}. Send it to a file that has room.")
+    silence_broken_streams()
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         _print_help()
         return 0
-    errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
         if arguments[0] not in COMMANDS:
             raise unknown_name("command", arguments[0], COMMANDS)
         code: int = importlib.import_module(f"messi.cli.{arguments[0]}").main(arguments[1:])
-        sys.stdout.flush()
+    except SystemExit as end:  # help was printed, or what is wrong with an option
+        code = int(end.code or 0)
     except MessiError as error:
-        errors.print(f"messi: {error}", style="red", markup=False)
-        return 2
+        _complain(str(error))
+        code = 2
     except KeyboardInterrupt as error:
-        reason = str(error) or "Interrupted."
-        errors.print(f"messi: {reason} Run the same command again to go on.", markup=False)
-        return 130
-    except BrokenPipeError:
-        # The reader, such as head, has enough. What Python still holds back must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        note(f"messi: {str(error) or 'Interrupted.'} Run the same command again to go on.")
+        code = 130
     return code
+
+
+def _complain(sentence: str) -> None:
+    note(f"messi: {sentence}", style="red")
 
 
 def _keep_freed_memory() -> None:
@@ -68,8 +83,6 @@ def _keep_freed_memory() -> None:
 
 
 def _print_help() -> None:
-    console = Console(highlight=False)
-    console.print("messi: train on a few domains, work on an unseen one.\n\nusage: messi COMMAND [OPTIONS]\n")
-    for name, summary in COMMANDS.items():
-        console.print(f"  {name:<10}{summary}", markup=False)
-    console.print("\n'messi COMMAND --help' describes a command.")
+    commands = (f"  {name:<10}{summary}" for name, summary in COMMANDS.items())
+    about = ("messi: train on a few domains, work on an unseen one.", "", "usage: messi COMMAND [OPTIONS]", "")
+    say(*about, *commands, "", "'messi COMMAND --help' describes a command.")

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+from messi.cli.report import PLAN
 from messi.core.documents import read_values, write_document
 from messi.core.errors import MessiError
 from messi.core.files import writing
 from messi.core.info import version
 from messi.experiments._base import Experiment
 
-PLAN = "plan.json"
 _FIRST_VERSION = "0.1.0"
 """Whose plans do not say which version wrote them."""
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 from torch import Tensor
 
-from messi.cli.output import Format, Row, print_rows
+from messi.cli.output import Format, Row, note, print_rows
 from messi.core.errors import MessiError
 from messi.data.listing import visible
 from messi.data.pictures import is_picture
@@ -49,12 +48,11 @@ def predict(
     """
     model = load(run, device=pick_device(device), algorithm=algorithm)
     files = find_images(paths)
-    errors = Console(stderr=True, soft_wrap=True, highlight=False)
     table: list[Row] = []
     for start in range(0, len(files), _AT_ONCE):
         read, bad = read_all(model, files[start : start + _AT_ONCE])
         for error in bad:
-            errors.print(f"messi: {error}", style="red", markup=False)
+            note(f"messi: {error}", style="red")
         if read:
             table += rows(list(read), model.predict(list(read.values())))
     if table:

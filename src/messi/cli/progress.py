@@ -1,10 +1,8 @@
 """How a run is shown while it goes: a bar in a terminal, plain lines elsewhere."""
 
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,23 +15,28 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from messi.cli.output import Terminal, note, say
+from messi.core.printable import printable
 from messi.data.watcher import Watcher
 from messi.engine.observers import Observer
 
+_QUIET = 10.0
+"""Seconds after the last line until loss terms are worth one."""
 
-def progress(name: str) -> Observer:
-    """Return the observer that suits the output."""
-    return Bar(name) if Console().is_terminal else PlainLines(name)
+
+def progress(name: str, about: Callable[[], str] = str) -> Observer:
+    """Return the observer that suits the output; plain lines begin with what the run is about."""
+    return Bar(name) if Terminal().is_terminal else PlainLines(name, about)
 
 
 def data_progress() -> Watcher:
     """Return the watcher of work on data that suits the output."""
-    return DataBar() if Console(stderr=True).is_terminal else DataLines()
+    return DataBar() if Terminal(stderr=True).is_terminal else DataLines()
 
 
 class _Speed(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.1f} steps/s" if task.speed else "- steps/s")
+        return Text(pace(task.speed or 0))
 
 
 class Bar:
@@ -49,8 +52,9 @@ class Bar:
             TimeRemainingColumn(),
             TextColumn("{task.fields[status]}", table_column=status),
             expand=True,
+            console=Terminal(),
         )
-        self._name, self._terms, self._accuracy = name, "", ""
+        self._name, self._terms, self._accuracy = printable(name), "", ""
 
     def started(self, step: int, steps: int) -> None:
         """Show the bar."""
@@ -75,35 +79,40 @@ class Bar:
 
 
 class PlainLines:
-    """One line for every evaluation, for logs and pipes."""
+    """A line at the start, for every evaluation, and for loss terms where nothing was said for a while."""
 
-    def __init__(self, name: str) -> None:
-        self._name, self._terms = name, ""
+    def __init__(self, name: str, about: Callable[[], str] = str) -> None:
+        self._name, self._about, self._terms = name, about, ""
 
     def started(self, step: int, steps: int) -> None:
-        """Say where training begins."""
+        """Say where training begins, and what it is about."""
         self._first, self._steps, self._start = step, steps, time.monotonic()
-        if step:
-            self._print(f"going on after step {step} of {steps}")
+        begin = f"going on after step {step} of {steps}" if step else f"{steps} steps"
+        self._print(", ".join(filter(None, (begin, self._about()))))
 
     def stepped(self, step: int) -> None:
         """Nothing to say for a single step."""
 
-    def logged(self, step: int, terms: Mapping[str, float]) -> None:  # noqa: ARG002
-        """Keep the terms for the next line."""
+    def logged(self, step: int, terms: Mapping[str, float]) -> None:
+        """Keep the terms for the next line, and print one if the last is long ago."""
         self._terms = format_terms(terms)
+        if time.monotonic() - self._printed >= _QUIET:
+            self._print_step(step)
 
     def evaluated(self, step: int, accuracy: float) -> None:
         """Print a line."""
-        speed = (step - self._first) / max(time.monotonic() - self._start, 1e-9)
-        self._print(f"step {step}/{self._steps}  val {accuracy:.1%}  {speed:.2f} steps/s  {self._terms}")
+        self._print_step(step, f"val {accuracy:.1%}")
 
     def finished(self) -> None:
         """Nothing is left open."""
 
+    def _print_step(self, step: int, *found: str) -> None:
+        speed = (step - self._first) / max(time.monotonic() - self._start, 1e-9)
+        self._print("  ".join(filter(None, (f"step {step}/{self._steps}", *found, pace(speed), self._terms))))
+
     def _print(self, text: str) -> None:
-        sys.stdout.write(f"{self._name}: {text}\n")
-        sys.stdout.flush()
+        say(f"{self._name}: {text}")
+        self._printed = time.monotonic()
 
 
 class DataLines:
@@ -125,8 +134,7 @@ class DataLines:
 
     def noted(self, text: str) -> None:
         """Print a line."""
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
+        note(text)
 
 
 class DataBar(DataLines):
@@ -135,7 +143,7 @@ class DataBar(DataLines):
     def started(self, text: str, total: int | None) -> None:
         """Show the bar under what it is of."""
         super().started(text, total)
-        self._bar = Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True))
+        self._bar = Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Terminal(stderr=True))
         self._bar.start()
         self._task = self._bar.add_task("", total=total)
 
@@ -148,6 +156,13 @@ class DataBar(DataLines):
         """Leave the bar as it is and say how long it took."""
         self._bar.stop()
         super().finished()
+
+
+def pace(speed: float) -> str:
+    """Return steps per second, or seconds per step where these are many."""
+    if not speed:
+        return "- steps/s"
+    return f"{speed:.1f} steps/s" if speed >= 1 else f"{1 / speed:.1f} s/step"
 
 
 def format_terms(terms: Mapping[str, float]) -> str:

@@ -1,7 +1,5 @@
 """``messi reproduce``: the paper's tables and figures, each as a plan of runs that can be stopped and goes on."""
 
-import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +9,7 @@ from typing import Annotated
 import torch
 import tyro
 
-from messi.cli.output import Row, print_rows
+from messi.cli.output import Row, print_rows, say
 from messi.cli.plan_file import refuse_other_plan, write_plan
 from messi.cli.progress import data_progress
 from messi.experiments._base import EXPERIMENTS, Experiment
@@ -66,24 +64,23 @@ def _reproduce(experiment: Experiment, out: Path, jobs: int, devices: Sequence[s
     refuse_other_plan(experiment, out)
     plan = Plan(out, experiment.runs())
     if left_out := plan.strangers_in_words():
-        _say(left_out)
+        say(left_out)
     if dry_run:
         print_rows([_row(outcome) for outcome in plan.outcomes()])
         reduced = experiment.small and experiment.reduced
         about = f"reduced: {experiment.reduced}" if reduced else f"cost: {experiment.cost}"
-        _say(f"{len(plan.runs)} runs; {about}")
+        say(f"{len(plan.runs)} runs; {about}")
         return 0
     check_needs(plan, data_progress())
     write_plan(experiment, out)
     outcomes = launch(plan, jobs=jobs, devices=devices, told=Lines(plan, jobs, devices))
     written = write_results(experiment, outcomes, out)
-    for text in (written.document, *written.left_out):
-        _say(text)
-    _say(f"tables  {out / 'tables'}")
-    _say(f"report  {out / 'report.html'}")
+    say(*written.document.split("\n"), *written.left_out)
+    say(f"tables  {out / 'tables'}")
+    say(f"report  {out / 'report.html'}")
     failed = [outcome for outcome in outcomes if outcome.state == "failed"]
     for outcome in failed:
-        _say(f"failed  {outcome.run.name}: {outcome.reason.splitlines()[-1]}")
+        say(f"failed  {outcome.run.name}: {outcome.reason.splitlines()[-1]}")
     return 1 if failed else 0
 
 
@@ -95,10 +92,10 @@ class Lines:
         self._total, self._done, self._start = len(plan.runs), states["done"], time.monotonic()
         self._first = self._done
         if self._done:
-            _say(f"{self._done} of {self._total} runs are done already")
+            say(f"{self._done} of {self._total} runs are done already")
         if left := self._total - self._done:
             where = f"{min(jobs, left)} at a time on {', '.join(devices)}"
-            _say(f"runs to do: {left}, {where}; each is told when it ends")
+            say(f"runs to do: {left}, {where}; each is told when it ends")
 
     def __call__(self, outcome: Outcome) -> None:
         """Say how a run ended and how long the rest may take."""
@@ -107,7 +104,7 @@ class Lines:
         left = pace * (self._total - self._done)
         labels = "  ".join(f"{key} {value}" for key, value in outcome.labels.items())
         end = _accuracies(outcome) if outcome.state == "done" else f"failed: {outcome.reason.splitlines()[-1]}"
-        _say(f"[{self._done}/{self._total}, {left / 60:.1f} min left] {labels}  {end}")
+        say(f"[{self._done}/{self._total}, {left / 60:.1f} min left] {labels}  {end}")
 
 
 def _accuracies(outcome: Outcome) -> str:
@@ -123,9 +120,4 @@ def _row(outcome: Outcome) -> Row:
 def _print_experiments() -> None:
     """Print the experiments by name, with what each shows."""
     print_rows([{"name": name, "what": EXPERIMENTS.config(name).title} for name in EXPERIMENTS.names()])
-    _say("'messi reproduce NAME --help' describes one, '--dry-run' prints its runs.")
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}{os.linesep}")
-    sys.stdout.flush()
+    say("'messi reproduce NAME --help' describes one, '--dry-run' prints its runs.")

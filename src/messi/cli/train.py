@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from messi.algorithms._base import ALGORITHMS
+from messi.api import run
+from messi.cli.output import say
 from messi.cli.progress import data_progress, progress
 from messi.cli.results import print_held_out, print_results
 from messi.cli.sources import called, find_data
@@ -16,7 +17,8 @@ from messi.core.registry import short_name
 from messi.core.rundir import RunDir, folder_name
 from messi.data.datasets._base import PictureData
 from messi.engine.config import RunConfig
-from messi.engine.run import RunResult, run
+from messi.engine.prepare import pick_device
+from messi.engine.run import RunResult
 from messi.engine.targets import runs_of
 from messi.reports.page import write_report
 
@@ -35,28 +37,31 @@ def main(arguments: list[str]) -> int:
         place = out / folder_name(name) if out and len(configs) > 1 else out
         method = short_name(one.algorithm.name)
         title = method if len(configs) == 1 else f"{method} -> {name}"
-        results.append(run(one, out=place, device=device, capture=capture, observers=[progress(title)], load=load))
+        shown = progress(title, functools.partial(_about, one, device))
+        results.append(run(one, out=place, device=device, capture=capture, observers=[shown], load=load))
     _show(config, results, out)
     return 0
 
 
+def _about(config: RunConfig, device: str | None) -> str:
+    target = "+".join(config.target) or "none"
+    return f"data {called(config.data)}, target {target}, device {pick_device(device)}"
+
+
 def _show(config: RunConfig, results: list[RunResult], out: Path | None) -> None:
-    console = Console(soft_wrap=True, highlight=False)
     for result in results:
         if not result.fresh:
-            console.print(f"This run is finished already; nothing was done: {result.path}", markup=False)
-        if not RunDir(result.path).report.exists():
-            write_report([result.path], RunDir(result.path).report)
+            say(f"This run is finished already; nothing was done: {result.path}")
     paths = [result.path for result in results]
     (print_held_out if len(paths) > 1 else print_results)(paths)
     for path in paths:
-        console.print(f"model   {RunDir(path).model}", markup=False)
+        say(f"model   {RunDir(path).model}")
     page = RunDir(paths[0]).report
     if len(paths) > 1:
         method = short_name(config.algorithm.name)
         page = (out or Path("runs")) / f"{called(config.data)}_{method}_seed{config.seed}.html"
         write_report(paths, page)
-    console.print(f"report  {page}", markup=False)
+    say(f"report  {page}")
 
 
 def parse(arguments: list[str]) -> tuple[RunConfig, Path | None, str | None, bool]:

@@ -6,7 +6,8 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from messi.cli.plan_file import PLAN, read_plan
+from messi.cli.plan_file import read_plan
+from messi.cli.report import PLAN
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
 from messi.engine.verify import Verified, verify_model, verify_run

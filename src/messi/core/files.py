@@ -1,8 +1,12 @@
 """Writing files so that a reader, or a process that starts after a crash, never sees half of one."""
 
+import fcntl
 import os
+import re
+import secrets
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from messi.core.errors import MessiError
@@ -22,16 +26,63 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, bring it to disk, then put it in place in one step."""
-    temporary = path.with_name(path.name + ".tmp")
-    with writing(path):
-        try:
-            write(temporary)
-            sync(temporary)
-            temporary.replace(path)
-            sync(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+    """Let ``write`` fill a temporary file, bring it to disk, then put it in the place of ``path`` in one step."""
+    with writing(path), _folder_beside(path) as folder:
+        temporary = folder / path.name
+        write(temporary)
+        sync(temporary)
+        temporary.replace(path)
+        sync(path.parent)
+
+
+def leftovers(path: Path) -> list[Path]:
+    """Return what killed processes left beside a file that they were writing."""
+    name = re.compile(re.escape(path.name) + r"\.[0-9a-f]{8}\.tmp")
+    return [place for place in path.parent.iterdir() if name.fullmatch(place.name)]
+
+
+@contextmanager
+def _folder_beside(path: Path) -> Iterator[Path]:
+    """Make a new folder for the block, into which nobody else can have put a link; remove what killed writes left."""
+    for place in leftovers(path):
+        with suppress(OSError):  # another process is still writing there, or it is not ours
+            _remove_unused(place)
+    folder, handle = _new_folder(path)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def _new_folder(path: Path) -> tuple[Path, int]:
+    """Return a new folder and the handle that marks it as in use."""
+    while True:
+        folder = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+        folder.mkdir(mode=0o700)
+        with suppress(FileNotFoundError):  # another process took it for a leftover before it was marked
+            handle = _open_folder(folder)
+            with suppress(OSError):  # some network disks have no locks, so nobody can take it for unused there either
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, handle
+            os.close(handle)
+
+
+def _remove_unused(place: Path) -> None:
+    if place.is_symlink() or not place.is_dir():
+        place.unlink()
+        return
+    handle = _open_folder(place)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(place)
+    finally:
+        os.close(handle)
+
+
+def _open_folder(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
 def write_text(path: Path, text: str) -> None:

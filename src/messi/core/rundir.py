@@ -16,12 +16,14 @@ from typing import Any, Literal, TypeVar
 from messi.core.checksum import file_checksum, parse_values, values_checksum
 from messi.core.documents import parse_document, read_values, write_document
 from messi.core.errors import MessiError
-from messi.core.files import writing
+from messi.core.files import leftovers, writing
 from messi.core.records import Record, read_records
 from messi.core.run_documents import Diagnostics, Result, RunDescription, Timing
 
 State = Literal["new", "started", "done"]
 _Document = TypeVar("_Document")
+_NAMED = 10
+"""Runs that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,12 @@ class RunDir:
         """Return what tells this run from all others: the checksum of ``run.json``."""
         return values_checksum(self._values(self.description))
 
+    def find_model(self) -> Path:
+        """Return the file of the selected model, or raise what the folder is instead."""
+        if not self.model.is_file():
+            raise self._missing(self.model)
+        return self.model
+
     def is_finished(self, config: dict[str, Any], version: str) -> bool:
         """Tell whether this very run was done before."""
         if self.state() != "done":
@@ -126,8 +134,8 @@ class RunDir:
     def begin(self, description: RunDescription) -> None:
         """Make the folder and describe the run, or check that the folder is of this very run."""
         if self.state() == "new":
-            ours = {"lock", "run.json.tmp"}
-            if any(file.name not in ours for file in self.path.iterdir()):
+            ours = {self.path / "lock", *leftovers(self.description)}
+            if not ours.issuperset(self.path.iterdir()):
                 raise MessiError(f"{self.path} has files but is no run folder; choose a new folder with --out.")
             write_document(self.description, description)
             return
@@ -243,13 +251,28 @@ class RunDir:
             return MessiError(f"There is no folder {self.path}; name the folder of a run, which holds run.json.")
         state = self.state()
         if state == "new":
-            return MessiError(f"{self.path} is no run folder: run.json is missing. Name the folder of a run.")
+            return MessiError(f"{self.path} is no run folder: run.json is missing. {_advice(self.path)}")
         if state == "started":
             return MessiError(
                 f"{self.path} is not a finished run: {path.name} is missing. "
                 "The same command that began it continues it."
             )
         return MessiError(f"{self.path} is damaged: {path.name} is missing. {self._remedy(path)}")
+
+
+def runs_inside(folder: Path) -> list[Path]:
+    """Return the run folders that lie in a folder, as those of several targets do."""
+    places = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [place for place in places if RunDir(place).description.is_file()]
+
+
+def _advice(folder: Path) -> str:
+    """Say which folder to name instead of one that is no run."""
+    names = [run.name for run in runs_inside(folder)]
+    if not names:
+        return "Name the folder of a run."
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"It holds {len(names)} runs: {', '.join(names[:_NAMED])}{more}; name one of them."
 
 
 def folder_name(text: str) -> str:

@@ -1,9 +1,7 @@
 """Tensors and a JSON description in one safetensors file: no pickle, written atomically, checked when read."""
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,27 +26,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mappin
 
     def write(temporary: Path) -> None:
         temporary.touch()  # for whom the umask says; safetensors makes files that nobody but their owner may read
-        with _folder(path.with_name(path.name + ".new")) as folder:
-            new = folder / path.name
-            try:
-                save_file(contiguous, new, metadata=metadata)
-            except SafetensorError as error:  # safetensors reports a full disk as its own error
-                raise OSError(None, str(error)) from error
-            new.chmod(temporary.stat().st_mode)
-            new.replace(temporary)
+        mode = temporary.stat().st_mode
+        try:
+            save_file(contiguous, temporary, metadata=metadata)
+        except SafetensorError as error:  # safetensors reports a full disk as its own error
+            raise OSError(None, str(error)) from error
+        temporary.chmod(mode)
 
     replace_atomically(path, write)
-
-
-@contextmanager
-def _folder(path: Path) -> Iterator[Path]:
-    """Make a folder for the block: safetensors fills a file with a random name, which a kill would leave for good."""
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir()
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -21,7 +21,7 @@ def claimed(path: Path) -> Iterator[FileIO]:
     """Open a file to append to, made if need be, and keep other processes out until the block ends."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab", buffering=0)
+        file = FileIO(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "ab")
     with file:
         if not _lock(file, path):
             raise BusyError(f"Another process is working on {path}; wait for it or stop it.")

@@ -10,6 +10,7 @@ from torch import Tensor
 from messi.algorithms._base import Algorithm
 from messi.core.batch import Task
 from messi.core.records import EvaluationRecord, Role
+from messi.core.registry import short_name
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
@@ -83,7 +84,13 @@ def train(training: Training) -> None:
                 observer.stepped(step)
             if stopping and not last:
                 saver.wait()
-                raise Interrupted(f"Stopped after step {step} of {config.steps}; the state is saved.", stop.signal)
+                done_so_far = f"{_name(training)} after step {step} of {config.steps}"
+                raise Interrupted(f"Stopped {done_so_far}; the state is saved.", stop.signal)
+
+
+def _name(training: Training) -> str:
+    described = training.description
+    return f"{short_name(described.config['algorithm']['name'])} with target {'+'.join(described.target) or 'none'}"
 
 
 def _remaining(training: Training, done: int) -> Iterator[int]:

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
+from messi.core.records import Role
 from messi.core.run_documents import Inference, Timing
 
 WARM_UP = 100
@@ -28,7 +29,7 @@ class Observer(Protocol):
         """Loss terms are known."""
 
     def evaluated(self, step: int, accuracy: float) -> None:
-        """The mean source validation accuracy is known."""
+        """The mean accuracy over the domains of the validation data that the selection rule reads is known."""
 
     def finished(self) -> None:
         """Training is over, or was stopped."""
@@ -37,8 +38,8 @@ class Observer(Protocol):
 class TensorBoard:
     """Writes loss terms and validation accuracy as TensorBoard event files."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, validation: Role) -> None:
+        self._folder, self._validation = folder, validation
         self._files = ExitStack()
 
     def started(self, step: int, steps: int) -> None:  # noqa: ARG002 (the protocol's)
@@ -55,7 +56,7 @@ class TensorBoard:
 
     def evaluated(self, step: int, accuracy: float) -> None:
         """Write the accuracy."""
-        self._writer.add_scalar("accuracy/source_val", accuracy, step)
+        self._writer.add_scalar(f"accuracy/{self._validation}", accuracy, step)
 
     def finished(self) -> None:
         """Close the file, if it was opened."""

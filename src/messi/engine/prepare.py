@@ -40,7 +40,8 @@ def prepare(
 ) -> Training:
     """Build the parts of a run; ``config`` is a resolved one. Nothing is written."""
     settings, split = config.settings, split_of(config, examples)
-    if not split.of(RULES[settings.selection].role):
+    validation = RULES[settings.selection].role
+    if not split.of(validation):
         raise MessiError(
             f"selection '{settings.selection}' has no data to read in this split; choose another with --selection."
         )
@@ -51,6 +52,7 @@ def prepare(
     torch.manual_seed(derive_seed("initialise", config.seed))
     algorithm = build(config.algorithm, task=task, encoder=config.encoder).to(device)
     stopwatch, seen = Stopwatch(device), seen_digests(examples, split)
+    tensorboard = TensorBoard(folder.path / "tensorboard", validation)
     return Training(
         folder=folder,
         config=settings,
@@ -66,7 +68,7 @@ def prepare(
         ),
         averager=_averager(settings, algorithm),
         loader=loader,
-        ledger=Ledger(folder.records, [TensorBoard(folder.path / "tensorboard"), stopwatch, *observers]),
+        ledger=Ledger(folder.records, [tensorboard, stopwatch, *observers]),
         stopwatch=stopwatch,
         task=task,
         capture=capture,

@@ -162,7 +162,7 @@ def read_weights(folder: RunDir, *, step: int) -> dict[str, Tensor]:
 
 def read_model(folder: RunDir) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the model of a run, and make sure that it is this run's."""
-    tensors, values = read_tensors(folder.model)
+    tensors, values = read_tensors(folder.find_model())
     if folder.state() != "new":
         folder.require_whole(folder.model)
         if "run" in values and values["run"] != folder.identity():

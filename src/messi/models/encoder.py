@@ -1,5 +1,6 @@
 """Encoders: any timm model by name, or a small network for small inputs."""
 
+import contextlib
 import dataclasses
 import difflib
 import pickle
@@ -21,6 +22,7 @@ from messi.models import (
     resnet_v1,  # noqa: F401 (makes itself known to timm)
     vit,
 )
+from messi.models.hub import cached_if_unreachable
 from messi.models.small import identity, mlp, small_cnn, tiny_cnn
 
 SMALL = {"identity": identity, "mlp": mlp, "small_cnn": small_cnn, "tiny_cnn": tiny_cnn}
@@ -105,12 +107,15 @@ class EncoderConfig(Config):
             raise MessiError(f"The backbone '{self.backbone}' takes images; use 'mlp' for features.")
         download = self.pretrained and not self.weights
         try:
-            return timm.create_model(str(self.backbone), pretrained=download, num_classes=0, in_chans=input_shape[0])
+            with cached_if_unreachable() if download else contextlib.nullcontext():
+                return timm.create_model(
+                    str(self.backbone), pretrained=download, num_classes=0, in_chans=input_shape[0]
+                )
         except Exception as error:  # timm, its hub client and the network raise many kinds
             if not download:
                 raise
             raise MessiError(
-                f"The pretrained weights of '{self.backbone}' could not be had ({type(error).__name__}: {error}).",
+                f"The pretrained weights of '{self.backbone}' could not be downloaded ({_one_line(error)}).",
                 "Give a file with --weights, or start from random weights with --no-pretrained.",
             ) from error
 
@@ -144,6 +149,10 @@ class Encoder(nn.Module):
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         features: Tensor = self.network(inputs)
         return features
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:

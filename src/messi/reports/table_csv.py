@@ -4,6 +4,7 @@ import csv
 import io
 from dataclasses import asdict
 
+from messi.core.printable import spreadsheet_cell
 from messi.reports.paper_tables import Cell, Column, Table
 
 _CELL = ("column", "better", "mean", "spread", "n", "paper", "paper_spread", "difference", "state", "reason")
@@ -14,10 +15,11 @@ def as_csv(table: Table) -> str:
     provenance = {**asdict(table.provenance), "seeds": " ".join(map(str, table.provenance.seeds))}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["table", *table.heads, *_CELL, *provenance])
+    writer.writerow(map(spreadsheet_cell, ["table", *table.heads, *_CELL, *provenance]))
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            writer.writerow([table.name, *row.heads, *_values(column, cell), *provenance.values()])
+            values = [table.name, *row.heads, *_values(column, cell), *provenance.values()]
+            writer.writerow(map(spreadsheet_cell, values))
     return out.getvalue()
 
 

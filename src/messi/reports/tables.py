@@ -63,14 +63,14 @@ def result_rows(runs: Sequence[FinishedRun]) -> list[ResultRow]:
 def result_table(rows: Sequence[ResultRow]) -> ResultTable:
     """Put rows under one header; a target domain that a run did not hold out stays empty."""
     domains = list(dict.fromkeys(record.domain for row in rows for record in row.targets))
-    worst = ("Worst target %",) if any(row.worst_target for row in rows) else ()
+    several = any(row.worst_target for row in rows)
     header = (
         "Run",
         *(f"Target {domain} %" for domain in domains),
-        *worst,
+        *(("Mean of targets %", "Worst target %") if several else ()),
         *("Validation %", "Selected step", "Selection", "Target part", "Protocol", "Seed"),
     )
-    return ResultTable(header, tuple(_cells(row, domains, with_worst=bool(worst)) for row in rows))
+    return ResultTable(header, tuple(_cells(row, domains, several=several) for row in rows))
 
 
 def _row(run: FinishedRun, label: str) -> ResultRow:
@@ -91,13 +91,14 @@ def _row(run: FinishedRun, label: str) -> ResultRow:
     )
 
 
-def _cells(row: ResultRow, domains: Sequence[str], *, with_worst: bool) -> tuple[str, ...]:
+def _cells(row: ResultRow, domains: Sequence[str], *, several: bool) -> tuple[str, ...]:
     measured = {r.domain: f"{percent(r.accuracy)} (n = {r.count})" for r in row.targets}
     worst = row.worst_target
+    spread = (percent(row.target_mean), f"{percent(worst.accuracy)} ({worst.domain})") if worst else ("", "")
     return (
         row.label,
         *(measured.get(domain, "") for domain in domains),
-        *([f"{percent(worst.accuracy)} ({worst.domain})" if worst else ""] if with_worst else []),
+        *(spread if several else ()),
         f"{percent(row.validation)} (n = {row.validation_count})",
         f"{row.selected_steps} of {row.steps}",
         row.selection,

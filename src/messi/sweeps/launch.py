@@ -1,12 +1,13 @@
 """Do the runs of a plan, several at a time, each in a process that outlives it: torch is loaded once for many."""
 
 import contextlib
-import ctypes
 import functools
 import json
 import multiprocessing
+import os
 import signal
 import sys
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,7 +27,6 @@ from messi.engine.run import run
 from messi.sweeps.mps import shared_gpu
 from messi.sweeps.plan import Outcome, Plan, Planned
 
-_SET_PARENT_DEATH_SIGNAL = 1
 _AFTER_SIGNAL = 128
 """A process that saved its state when a signal came leaves with this plus the signal's number, as in a shell."""
 _SPAWN = multiprocessing.get_context("spawn")
@@ -52,7 +52,8 @@ class Worker:
     def begin(self, planned: Planned, folder: Path) -> None:
         """Give it a run to do."""
         self.run = planned
-        self.tasks.send((json.dumps(planned.config.to_dict()), str(folder)))
+        with contextlib.suppress(ConnectionError):  # a process that has died says so when it is asked for its answer
+            self.tasks.send((json.dumps(planned.config.to_dict()), str(folder)))
 
     def answer(self) -> str | None:
         """Return None when its run is done, else why it failed."""
@@ -89,7 +90,7 @@ def launch(
         told: is called with every run that ends.
 
     """
-    waiting = deque(run for run in plan.runs if plan.outcome(run).state != "done")
+    waiting = deque(run for run in plan.runs if not _is_done(plan, run))
     jobs = min(jobs, len(waiting))
     threads = max(1, torch.get_num_threads() // max(jobs, 1))  # of those that this process may use
     sharing = jobs > len(devices) and any(device.startswith("cuda") for device in devices)
@@ -103,6 +104,14 @@ def launch(
             for worker in workers:
                 worker.end()
     return plan.outcomes()
+
+
+def _is_done(plan: Plan, run: Planned) -> bool:
+    """Tell whether a run is finished; why it failed before, if it did, is then of no interest any more."""
+    done = plan.outcome(run).state == "done"
+    if done:
+        plan.forget_failure(run)
+    return done
 
 
 def _hand_out(plan: Plan, workers: list[Worker], waiting: deque[Planned]) -> None:
@@ -122,7 +131,8 @@ def _collect(
         number = busy[connection]  # type: ignore[index]  # they are the connections that were given
         worker = workers[number]
         assert worker.run is not None  # noqa: S101 (told to the type checker)
-        if (reason := worker.answer()) is not None:
+        reason = worker.answer()
+        if not _is_done(plan, worker.run) and reason is not None:  # another process may have finished the run
             plan.note_failure(worker.run, reason)
         told(plan.outcome(worker.run))
         worker.run = None
@@ -145,9 +155,17 @@ def _work(tasks: Connection, device: str, threads: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ask Linux for a SIGTERM when the plan's own process dies: a run saves its state at that, and stops."""
-    with contextlib.suppress(OSError, AttributeError):  # elsewhere the run at hand is finished first
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    """Send this process a SIGTERM when the plan's own process dies: a run saves its state at that, and stops.
+
+    A pipe tells it, so it is also noticed where the parent died before this process had loaded its modules.
+    """
+    if parent := multiprocessing.parent_process():
+        threading.Thread(target=_terminate_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _terminate_after(sentinel: int) -> None:
+    wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _do(config: RunConfig, folder: str, device: str) -> str | None:

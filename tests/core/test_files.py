@@ -1,0 +1,125 @@
+"""Files that are written in one step: by several processes, after a kill, and beside links that others have put."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from messi.core.errors import MessiError
+from messi.core.files import leftovers, replace_atomically, write_text
+from messi.core.run_documents import RunDescription
+from messi.core.rundir import RunDir
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from messi.core.files import replace_atomically
+
+def write(temporary):
+    temporary.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+replace_atomically(Path(sys.argv[1]), write)
+"""
+
+
+def killed_while_writing(path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an attacker know the name that a temporary gets."""
+    monkeypatch.setattr("secrets.token_hex", lambda _bytes: "0" * 8)
+
+
+@pytest.mark.parametrize("name", ["page.html.tmp", "page.html.new", "page.html.12345678.tmp"])
+def test_a_link_in_the_way_is_never_written_through(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / name).symlink_to(tmp_path / "mine")
+    write_text(tmp_path / "page.html", "page")
+    assert (tmp_path / "mine").read_text() == "precious"
+    assert (tmp_path / "page.html").read_text() == "page"
+    assert not (tmp_path / "page.html").is_symlink()
+
+
+@pytest.mark.usefixtures("names")
+def test_not_even_a_link_that_has_guessed_the_name_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / f"page.html.{'0' * 8}.tmp").symlink_to(tmp_path / "mine")
+    write_text(tmp_path / "page.html", "page")
+    assert list((tmp_path / "mine").iterdir()) == []
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["mine", "page.html"]
+
+
+def test_a_file_that_is_a_link_is_replaced_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "page.html").symlink_to(tmp_path / "mine")
+    write_text(tmp_path / "page.html", "page")
+    assert ((tmp_path / "mine").read_text(), (tmp_path / "page.html").read_text()) == ("precious", "page")
+
+
+def test_what_kills_left_is_gone_after_the_next_write_of_the_same_file_and_of_no_other(tmp_path: Path) -> None:
+    for name in ("a", "a", "b"):
+        killed_while_writing(tmp_path / name)
+    assert (len(leftovers(tmp_path / "a")), len(leftovers(tmp_path / "b"))) == (1, 1)
+    others = leftovers(tmp_path / "b")
+    write_text(tmp_path / "a", "whole")
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "a", *others])
+
+
+def test_a_run_folder_in_which_the_first_write_was_killed_is_still_taken_for_a_run(tmp_path: Path) -> None:
+    folder = RunDir(tmp_path / "run")
+    config = {"data": {"name": "d"}, "algorithm": {"name": "a"}, "training": {"steps": 1}, "target": [], "seed": 0}
+    about = RunDescription(config=config, version="1", data="d", classes=(), sources=(), target=(), environment={})
+    folder.path.mkdir()
+    killed_while_writing(folder.description)
+    with folder.locked():
+        folder.begin(about)
+    assert sorted(file.name for file in folder.path.iterdir()) == ["lock", "run.json"]
+
+
+def test_processes_that_write_one_file_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path, begun, ended = tmp_path / "page.html", threading.Event(), threading.Event()
+
+    def slow(temporary: Path) -> None:
+        temporary.write_text("slow")
+        begun.set()
+        assert ended.wait(60)
+
+    thread = threading.Thread(target=replace_atomically, args=(path, slow))
+    thread.start()
+    assert begun.wait(60)
+    write_text(path, "quick")
+    assert path.read_text() == "quick"
+    ended.set()
+    thread.join()
+    assert path.read_text() == "slow"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
+def test_the_umask_says_who_may_read_a_file(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_text(tmp_path / "page.html", "page")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "page.html").stat().st_mode) == 0o666 & ~mask
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    def fail(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    write_text(tmp_path / "page.html", "old")
+    with pytest.raises(MessiError, match=r"Could not write .*page.html: No space left on device"):
+        replace_atomically(tmp_path / "page.html", fail)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
