@@ -1,0 +1,183 @@
+"""The numbered mutations: which file of what is damaged how, and what the commands may answer then."""
+
+import functools
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from . import commands, damage, hostile
+from .commands import Call, Command
+from .forge import Form, Seal, edited
+from .stage import Stage
+
+SEED = 0
+Rule = Literal["exact", "safe"]
+"""After damage, a command refuses or gives the undamaged answer. What was made on purpose to be another file, with a
+matching checksum or as input that has none, may get another answer: no traceback, hang, code or full memory."""
+Change = Callable[[Stage, str, random.Random], None]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Something of which files are damaged."""
+
+    folder: str
+    files: Mapping[str, Form]
+    calls: list[Command | Call]
+    other: str = ""
+    """A folder with files of the same names that belong to something else."""
+    rule: Rule = "exact"
+    hostile: Mapping[str, damage.Bytes] | None = None
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One damage to one file."""
+
+    subject: Subject
+    file: str
+    kind: str
+    rule: Rule
+    change: Change
+
+    def apply(self, stage: Stage, number: int) -> None:
+        """Damage the file, which keeps its time, as it does when a disk goes bad."""
+        rng = random.Random(f"{SEED}/{number}")  # noqa: S311 (no secret)
+        self.change(stage, self.file, rng)
+
+
+RUN: dict[str, Form] = {
+    "run.json": "json",
+    "records.jsonl": "lines",
+    "model.safetensors": "tensors",
+    "last.safetensors": "tensors",
+    "result.json": "json",
+    "diagnostics.json": "json",
+    "timing.json": "json",
+    "examples/target-0-0.png": "binary",
+    "lock": "empty",
+}
+HALF = {
+    name: form for name, form in RUN.items() if name in ("run.json", "records.jsonl") or form in ("tensors", "empty")
+}
+PLANNED: dict[str, Form] = {
+    "run.json": "json",
+    "records.jsonl": "lines",
+    "result.json": "json",
+    "diagnostics.json": "json",
+    "specialisation.json": "json",
+    "model.safetensors": "tensors",
+}
+STORE: dict[str, Form] = {"pixels": "binary", "journal": "lines", "index.csv": "binary", "lock": "empty"}
+
+
+def subjects(stage: Stage) -> list[Subject]:
+    """Return everything that is damaged."""
+    first, second = (str(path.relative_to(stage.root)) for path in sorted(stage.root.glob("plan/runs/*")))
+    store, other = (str(next(Path("home/stores").glob(f"{name}-*"))) for name in ("images", "others"))
+    return [
+        Subject("runs/done", RUN, commands.FINISHED, "runs/other"),
+        Subject("runs/half", HALF, commands.HALF, "runs/other"),
+        Subject("plan", {"plan.json": "json"}, commands.PLAN),
+        Subject(first, PLANNED, commands.PLAN, second),
+        Subject(store, STORE, commands.STORE, other),
+        Subject("images/photo/cat", {"0.png": "binary"}, commands.PICTURE, rule="safe", hostile=hostile.PICTURES),
+        Subject(".", {"features.npz": "binary"}, commands.FEATURES, rule="safe", hostile=hostile.ARCHIVES),
+        Subject(".", {"table.csv": "binary"}, commands.TABLE, rule="safe", hostile=hostile.TABLES),
+    ]
+
+
+def _content(function: damage.Bytes) -> Change:
+    def change(stage: Stage, file: str, rng: random.Random) -> None:
+        _write(stage, file, function(stage.files[file][0], rng))
+
+    return change
+
+
+def _write(stage: Stage, file: str, content: bytes) -> None:
+    stage.dirty.add(file)
+    path, time = stage.root / file, stage.files[file][1]
+    path.write_bytes(content)
+    os.utime(path, ns=(time, time))
+
+
+def _special(function: Callable[[Path], None]) -> Change:
+    def change(stage: Stage, file: str, rng: random.Random) -> None:
+        stage.dirty.add(file)
+        function(stage.root / file)
+
+    return change
+
+
+def _edit(form: Form, function: damage.Edit, seal: Seal) -> Change:
+    return _content(lambda content, rng: edited(content, form, function, seal, rng))
+
+
+def _swap(other: str) -> Change:
+    def change(stage: Stage, file: str, rng: random.Random) -> None:
+        _write(stage, file, stage.files[other][0])
+
+    return change
+
+
+def _ways(subject: Subject, name: str, form: Form) -> Iterator[tuple[str, Rule, Change]]:
+    """Yield every way to damage a file."""
+    rule = subject.rule
+    for kind, place in damage.SPECIAL.items():
+        yield kind, rule, _special(place)
+    if form == "empty":
+        return
+    for kind, function in damage.BYTES.items():
+        yield kind, rule, _content(function)
+    for kind, function in (damage.LINES if form in ("json", "lines") or name.endswith(".csv") else {}).items():
+        yield kind, rule, _content(function)
+    for kind, function in (subject.hostile or {}).items():
+        yield kind, rule, _content(function)
+    if subject.other:
+        yield "that of another", rule, _swap(f"{subject.other}/{name}")
+    for kind, sibling in (("its neighbour", n) for n in subject.files if n != name and subject.files[n] == form):
+        yield f"{kind} {sibling}", rule, _swap(f"{subject.folder}/{sibling}")
+    if form == "tensors":
+        for kind, function in hostile.HEADERS.items():
+            yield kind, rule, _content(function)
+    if form != "binary":
+        yield from _edits(name, form)
+
+
+def _edits(name: str, form: Form) -> Iterator[tuple[str, Rule, Change]]:
+    own = {"plan.json": hostile.PLANS, "last.safetensors": hostile.STATES}
+    forgeries = {**own, "run.json": hostile.CONFIGS, "model.safetensors": hostile.CONFIGS}.get(name, {})
+    for kind, edit in {**damage.EDITS, **forgeries}.items():
+        yield kind, "exact", _edit(form, edit, "stale")
+        yield f"{kind}, forged", "safe", _edit(form, edit, "matching")
+    for kind, edit in forgeries.items():
+        yield f"{kind}, of 0.1", "safe", _edit(form, edit, "none")
+
+
+@functools.cache
+def _all(root: Path) -> list[Mutation]:
+    """Return all mutations in an order in which the first few show every kind."""
+    stage = Stage(root)
+    found = [
+        Mutation(subject, str(Path(subject.folder) / name), kind, rule, change)
+        for subject in subjects(stage)
+        for name, form in subject.files.items()
+        for kind, rule, change in _ways(subject, name, form)
+    ]
+    random.Random(SEED).shuffle(found)  # noqa: S311
+    seen: Counter[str] = Counter()
+    rank = {}
+    for index, one in enumerate(found):
+        rank[index] = seen[one.kind]
+        seen[one.kind] += 1
+    return [found[index] for index in sorted(rank, key=lambda index: rank[index])]
+
+
+def mutation(stage: Stage, number: int) -> Mutation:
+    """Return the mutation of a number; every number that is so many higher damages the same otherwise."""
+    every = _all(stage.root)
+    return every[number % len(every)]

@@ -1,0 +1,97 @@
+"""Damaged and hostile files: a one-sentence error with exit code 2, or exactly the answer of the undamaged file.
+
+MESSI_MUTATION=1234 pytest tests/trust               one mutation, by its number
+MESSI_MUTATION=0-499 MESSI_MUTATION_REPORT=found.md pytest tests/trust      all failures of many, grouped
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from .commands import Call, Command, Reply
+from .conftest import COUNTS, FAILURES
+from .guard import Outcome, watched
+from .mutations import SEED, Mutation, mutation
+from .stage import Stage, staged
+
+IN_CI, NIGHTLY = 200, 2000
+
+
+def _numbers() -> list[object]:
+    if asked := os.environ.get("MESSI_MUTATION"):
+        first, _, last = asked.partition("-")
+        return list(range(int(first), int(last or first) + 1))
+    return [*range(IN_CI), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(IN_CI, IN_CI + NIGHTLY))]
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with staged(tmp_path_factory.mktemp("stage").resolve()) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def undamaged(stage: Stage) -> dict[Command | Call, Reply]:
+    """The replies on the undamaged files, by call, as they are found out."""
+    return {}
+
+
+@pytest.mark.parametrize("number", _numbers())
+def test_a_damaged_file_is_refused_or_makes_no_difference(
+    number: int,
+    stage: Stage,
+    undamaged: dict[Command | Call, Reply],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    monkeypatch.setenv("MESSI_HOME", str(stage.root / "home"))
+    one = mutation(stage, number)
+    outcomes = {call.name: _outcome(call, one, number, stage, undamaged) for call in one.subject.calls}
+    failures = {name: outcome for name, outcome in outcomes.items() if _is_failure(outcome, one)}
+    _count(request.config, number, one, outcomes, failures)
+    assert not failures, _story(number, one, failures)
+
+
+def _outcome(
+    call: Command | Call, one: Mutation, number: int, stage: Stage, undamaged: dict[Command | Call, Reply]
+) -> Outcome:
+    if call not in undamaged:
+        stage.restore()
+        undamaged[call] = _reply(call)
+        stage.restore()
+        assert _reply(call) == undamaged[call], f"{call.name} does not answer twice the same"
+    stage.restore()
+    one.apply(stage, number)
+    outcome, _ = watched(call, undamaged[call], stage.root / one.file)
+    return outcome
+
+
+def _reply(call: Command | Call) -> Reply:
+    outcome, reply = watched(call)
+    assert reply is not None, outcome
+    return Reply(reply.code, reply.answer)
+
+
+def _is_failure(outcome: Outcome, one: Mutation) -> bool:
+    return outcome.verdict == "failed" or (outcome.verdict == "different" and one.rule == "exact")
+
+
+def _count(
+    config: pytest.Config, number: int, one: Mutation, outcomes: dict[str, Outcome], failures: dict[str, Outcome]
+) -> None:
+    counts, verdicts = config.stash[COUNTS], {outcome.verdict for outcome in outcomes.values()}
+    counts["mutations"] += 1
+    counts["calls"] += len(outcomes)
+    refused = "refused" if verdicts & {"refused", "found"} else "same"
+    counts["failed" if failures else "different" if "different" in verdicts else refused] += 1
+    for name, outcome in failures.items():
+        what = outcome.what or "different answer"
+        about = {"number": number, "file": one.file, "kind": one.kind, "call": name, "what": what}
+        config.stash[FAILURES].append({**about, "where": outcome.where, "detail": outcome.detail})
+
+
+def _story(number: int, one: Mutation, failures: dict[str, Outcome]) -> str:
+    lines = [f"mutation {number} (seed {SEED}): {one.kind} in {one.file}"]
+    lines += [f"  {name}: {o.what or 'different answer'} {o.where} {o.detail}" for name, o in failures.items()]
+    return "\n".join([*lines, f"  MESSI_MUTATION={number} pytest tests/trust shows it again"])
