@@ -110,7 +110,7 @@ def _tables(out: str) -> Any:
 
 
 def _without_some(now: Any, then: Any) -> bool:
-    """Tell whether a plan, which shows what can be read of it, says that it leaves something out and changes nothing."""
+    """Tell whether a plan says that it leaves something out, and changes no number of the rest."""
     numbers, told, _ = now
     return bool(told and all(number in ("", then[0].get(cell)) for cell, number in numbers.items()))
 

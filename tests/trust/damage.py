@@ -80,14 +80,14 @@ BYTES: dict[str, Bytes] = {
     "flip a bit": flip_bit,
     "change a byte": change_byte,
     "truncate": lambda content, rng: content[: _place(content, rng)],
-    "truncate by one byte": lambda content, rng: content[:-1],
+    "truncate by one byte": lambda content, _: content[:-1],
     "append bytes": lambda content, rng: content + rng.randbytes(rng.randrange(1, 64)),
     "append zeros": lambda content, rng: content + bytes(rng.choice((1, 4096))),
-    "append itself": lambda content, rng: content + content,
+    "append itself": lambda content, _: content + content,
     "zero a block": zero_block,
     "remove bytes": remove_bytes,
     "insert bytes": insert_bytes,
-    "empty": lambda content, rng: b"",
+    "empty": lambda *_: b"",
     "garbage": lambda content, rng: rng.randbytes(max(100, min(len(content), 10_000))),
 }
 LINES: dict[str, Bytes] = {
@@ -95,9 +95,9 @@ LINES: dict[str, Bytes] = {
     "swap two lines": swap_lines,
     "repeat a line": repeat_line,
     "change a digit": change_digit,
-    "add a byte order mark": lambda content, rng: b"\xef\xbb\xbf" + content,
-    "not UTF-8": lambda content, rng: content.replace(b'"', b'"\xff', 1),
-    "UTF-16": lambda content, rng: content.decode("utf-8", "replace").encode("utf-16"),
+    "add a byte order mark": lambda content, _: b"\xef\xbb\xbf" + content,
+    "not UTF-8": lambda content, _: content.replace(b'"', b'"\xff', 1),
+    "UTF-16": lambda content, _: content.decode("utf-8", "replace").encode("utf-16"),
 }
 
 
@@ -177,11 +177,11 @@ EDITS: dict[str, Edit] = {
     "a number a little off": nudge,
     "version 0.1.0": said_version("0.1.0"),
     "version 9.9": said_version("9.9"),
-    "nothing but null": lambda document, rng: None,
-    "nothing but a list": lambda document, rng: [],
-    "nothing but an empty object": lambda document, rng: {},
-    "nothing but a number": lambda document, rng: 3,
-    "nothing but a deep list": lambda document, rng: _DEEP,
+    "nothing but null": lambda *_: None,
+    "nothing but a list": lambda *_: [],
+    "nothing but an empty object": lambda *_: {},
+    "nothing but a number": lambda *_: 3,
+    "nothing but a deep list": lambda *_: _DEEP,
 }
 
 

@@ -1,6 +1,5 @@
 """A call that may hang, fill the memory, run foreign code or end in a traceback, watched for all of these."""
 
-import os
 import resource
 import signal
 import subprocess
@@ -15,12 +14,12 @@ from typing import Any, Literal
 
 from .commands import Call, Command, Reply, forget
 
-SECONDS = 3
+SECONDS = 15
 """Far above the half second of the slowest undamaged call."""
 MEMORY = 400 << 20
 """Bytes that a call may add to this process; the files are some megabytes."""
-_ADDRESSES = 3 << 30
-"""Where it ends by force."""
+_ADDRESSES = 2 << 30
+"""Bytes at which it ends by force."""
 
 Verdict = Literal["refused", "found", "same", "different", "failed"]
 
@@ -47,7 +46,7 @@ def watched(
     """Call a command and judge how it ended; ``expected`` is the reply on undamaged files."""
     before = _peak()
     try:
-        with _partner(damaged), _limits(), warnings.catch_warnings():
+        with _partner(damaged), _limited_time(), warnings.catch_warnings():
             warnings.simplefilter("default")
             reply = command()
     except Hung:
@@ -72,19 +71,25 @@ def _traceback(error: Exception) -> Outcome:
 
 
 def _judged(command: Command | Call, reply: Reply, expected: Reply | None) -> Outcome:
-    if "Traceback" in reply.err or "Traceback" in reply.out or _failure_with_traceback():
+    """Judge a call that came to an end by itself."""
+    if "Traceback" in reply.err + reply.out or _failure_with_traceback():
         return Outcome("failed", "traceback in the output", detail=(reply.err + reply.out)[-300:])
-    if expected and (reply.code, reply.answer) == (expected.code, expected.answer):
+    if expected is None or (reply.code, reply.answer) == (expected.code, expected.answer):
         return Outcome("same")
     if reply.code == 2:
         return _one_sentence(reply.err)
-    if reply.code == 1 and command.finds and reply.out.strip():
+    if _tells(command, reply, expected):
         return Outcome("found")
-    if reply.code in (0, 1) and expected and command.partial and command.partial(reply.answer, expected.answer):
-        return Outcome("found")
-    if reply.code == 0:
-        return Outcome("different", detail=_difference(reply.answer, expected.answer if expected else None))
-    return Outcome("failed", f"exit code {reply.code}", detail=(reply.err + reply.out)[-300:])
+    if reply.code:
+        return Outcome("failed", f"exit code {reply.code}", detail=(reply.err + reply.out)[-300:])
+    return Outcome("different", detail=_difference(reply.answer, expected.answer))
+
+
+def _tells(command: Command | Call, reply: Reply, expected: Reply) -> bool:
+    """Tell whether a command does what it can and says what is damaged."""
+    if command.finds:
+        return reply.code == 1 and bool(reply.out.strip())
+    return bool(command.partial and command.partial(reply.answer, expected.answer))
 
 
 def _one_sentence(err: str) -> Outcome:
@@ -108,7 +113,8 @@ def _difference(now: Any, then: Any) -> str:
         place = next(place for place, (one, other) in enumerate(zip(now, then, strict=True)) if one != other)
         return f"[{place}]: {_difference(now[place], then[place])}"
     if isinstance(now, str | bytes) and type(now) is type(then):
-        start = max(0, len(os.path.commonprefix([now, then])) - 20)
+        equal = next((n for n, (one, other) in enumerate(zip(now, then, strict=False)) if one != other), 0)
+        start = max(0, equal - 20)
         now, then = now[start : start + 60], then[start : start + 60]
     return f"{str(now)[:100]} instead of {str(then)[:100]}"
 
@@ -118,19 +124,27 @@ def _peak() -> int:
 
 
 @contextmanager
-def _limits() -> Iterator[None]:
-    """End a call that takes too long or too much memory."""
+def limited_memory() -> Iterator[None]:
+    """Bound the memory of this process for the block: a thread may go on to fill it after its call was given up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + _ADDRESSES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextmanager
+def _limited_time() -> Iterator[None]:
     old = signal.signal(signal.SIGALRM, _ring)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS, 1)  # again and again: what cleans up may hang, too
+    # Again and again: what cleans up may hang, too.
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, SECONDS)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _ring(_number: int, _frame: FrameType | None) -> None:

@@ -74,9 +74,9 @@ def _spoil(content: bytes, rng: Random) -> bytes:
 
 
 HEADERS: dict[str, Bytes] = {
-    "a header of 2^62 bytes": lambda content, rng: closed(*opened(content), size=1 << 62),
-    "a header of 2^33 bytes": lambda content, rng: closed(*opened(content), size=1 << 33),
-    "a header of no bytes": lambda content, rng: closed(*opened(content), size=0),
+    "a header of 2^62 bytes": lambda content, _: closed(*opened(content), size=1 << 62),
+    "a header of 2^33 bytes": lambda content, _: closed(*opened(content), size=1 << 33),
+    "a header of no bytes": lambda content, _: closed(*opened(content), size=0),
     "a header cut short": lambda content, rng: closed(*opened(content), size=rng.randrange(2, 200)),
     "tensors that overlap": _header(_overlap),
     "two tensors exchanged": _header(_exchange),
@@ -86,10 +86,10 @@ HEADERS: dict[str, Bytes] = {
     "a tensor of a huge shape": _header(_set("shape", [1 << 40, 1 << 40])),
     "tensors transposed": _header(_transpose),
     "a tensor renamed": _header(_rename),
-    "no metadata": _header(lambda header, rng: header.pop("__metadata__") and None),
-    "metadata of another program": _header(lambda header, rng: header["__metadata__"].update(messi="{}") or None),
-    "metadata that is no JSON": _header(lambda header, rng: header["__metadata__"].update(messi="{") or None),
-    "a header that is a list": lambda content, rng: closed([], opened(content)[1]),
+    "no metadata": _header(lambda header, _: header.pop("__metadata__") and None),
+    "metadata of another program": _header(lambda header, _: header["__metadata__"].update(messi="{}") or None),
+    "metadata that is no JSON": _header(lambda header, _: header["__metadata__"].update(messi="{") or None),
+    "a header that is a list": lambda content, _: closed([], opened(content)[1]),
     "a weight that is NaN": _spoil,
 }
 
@@ -172,17 +172,17 @@ def _saved(**arrays: Any) -> bytes:
 
 _LABELS = {"labels": np.arange(6) % 2, "domains": np.arange(6) % 3}
 ARCHIVES: dict[str, Bytes] = {
-    "an array of 74 GiB": lambda content, rng: _npz(inputs=_npy((10**10, 2), "<f4", bytes(64))),
-    "an array that unpacks to 2 GiB": lambda content, rng: _npz(inputs=_npy((1 << 28, 2), "<f4", bytes(1 << 26))),
-    "a negative shape": lambda content, rng: _npz(inputs=_npy((-1, 2), "<f4", bytes(64))),
-    "a pickle": lambda content, rng: _npz(inputs=_npy((1,), "|O", pickle.dumps(_Evil()))),
-    "arrays of objects": lambda content, rng: _saved(inputs=np.array([None, "a"], dtype=object), **_LABELS),
-    "a header that is code": lambda content, rng: _npz(inputs=_npy((1,), "__import__('os')", b"")),
-    "complex numbers": lambda content, rng: _saved(inputs=np.zeros((6, 2), complex), **_LABELS),
-    "values that are NaN": lambda content, rng: _saved(inputs=np.full((6, 2), np.nan, np.float32), **_LABELS),
-    "no rows": lambda content, rng: _saved(inputs=np.zeros((0, 2), np.float32), labels=[], domains=[]),
-    "a pickle without an archive": lambda content, rng: pickle.dumps(_Evil()),
-    "times as labels": lambda content, rng: _saved(
+    "an array of 74 GiB": lambda *_: _npz(inputs=_npy((10**10, 2), "<f4", bytes(64))),
+    "an array that unpacks to 2 GiB": lambda *_: _npz(inputs=_npy((1 << 28, 2), "<f4", bytes(1 << 26))),
+    "a negative shape": lambda *_: _npz(inputs=_npy((-1, 2), "<f4", bytes(64))),
+    "a pickle": lambda *_: _npz(inputs=_npy((1,), "|O", pickle.dumps(_Evil()))),
+    "arrays of objects": lambda *_: _saved(inputs=np.array([None, "a"], dtype=object), **_LABELS),
+    "a header that is code": lambda *_: _npz(inputs=_npy((1,), "__import__('os')", b"")),
+    "complex numbers": lambda *_: _saved(inputs=np.zeros((6, 2), complex), **_LABELS),
+    "values that are NaN": lambda *_: _saved(inputs=np.full((6, 2), np.nan, np.float32), **_LABELS),
+    "no rows": lambda *_: _saved(inputs=np.zeros((0, 2), np.float32), labels=[], domains=[]),
+    "a pickle without an archive": lambda *_: pickle.dumps(_Evil()),
+    "times as labels": lambda *_: _saved(
         inputs=np.zeros((6, 2), np.float32), **{**_LABELS, "labels": np.zeros(6, "datetime64[s]")}
     ),
 }
@@ -198,16 +198,16 @@ def _png(width: int, height: int, rows: int) -> bytes:
 
 
 PICTURES: dict[str, Bytes] = {
-    "13,000 x 13,000 pixels": lambda content, rng: _png(13_000, 13_000, 13_000),
-    "a million times a million pixels": lambda content, rng: _png(1_000_000, 1_000_000, 1),
-    "one pixel high and wide of 10^8": lambda content, rng: _png(100_000_000, 1, 1),
-    "no pixels": lambda content, rng: _png(0, 0, 0),
-    "a text": lambda content, rng: b"GIF89a, or not",
+    "13,000 x 13,000 pixels": lambda *_: _png(13_000, 13_000, 13_000),
+    "a million times a million pixels": lambda *_: _png(1_000_000, 1_000_000, 1),
+    "one pixel high and wide of 10^8": lambda *_: _png(100_000_000, 1, 1),
+    "no pixels": lambda *_: _png(0, 0, 0),
+    "a text": lambda *_: b"GIF89a, or not",
 }
 TABLES: dict[str, Bytes] = {
-    "paths that leave the folder": lambda content, rng: content.replace(b"images/photo", b"../../etc"),
-    "a path to /dev/zero": lambda content, rng: content.replace(b"images/photo/cat/0.png", b"/dev/zero", 1),
-    "a path with a zero byte": lambda content, rng: content.replace(b"photo/cat/0", b"photo\0cat/0", 1),
-    "a cell of a megabyte": lambda content, rng: content.replace(b"photo/cat/0", b"x" * (1 << 20), 1),
-    "a row with a quote": lambda content, rng: content.replace(b"images/", b'"images/', 1),
+    "paths that leave the folder": lambda content, _: content.replace(b"images/photo", b"../../etc"),
+    "a path to /dev/zero": lambda content, _: content.replace(b"images/photo/cat/0.png", b"/dev/zero", 1),
+    "a path with a zero byte": lambda content, _: content.replace(b"photo/cat/0", b"photo\0cat/0", 1),
+    "a cell of a megabyte": lambda content, _: content.replace(b"photo/cat/0", b"x" * (1 << 20), 1),
+    "a row with a quote": lambda content, _: content.replace(b"images/", b'"images/', 1),
 }

@@ -126,26 +126,26 @@ def _swap(other: str) -> Change:
 
 def _ways(subject: Subject, name: str, form: Form) -> Iterator[tuple[str, Rule, Change]]:
     """Yield every way to damage a file."""
-    rule = subject.rule
-    for kind, place in damage.SPECIAL.items():
-        yield kind, rule, _special(place)
-    if form == "empty":
-        return
-    for kind, function in damage.BYTES.items():
-        yield kind, rule, _content(function)
-    for kind, function in (damage.LINES if form in ("json", "lines") or name.endswith(".csv") else {}).items():
-        yield kind, rule, _content(function)
-    for kind, function in (subject.hostile or {}).items():
-        yield kind, rule, _content(function)
-    if subject.other:
-        yield "that of another", rule, _swap(f"{subject.other}/{name}")
-    for kind, sibling in (("its neighbour", n) for n in subject.files if n != name and subject.files[n] == form):
-        yield f"{kind} {sibling}", rule, _swap(f"{subject.folder}/{sibling}")
-    if form == "tensors":
-        for kind, function in hostile.HEADERS.items():
-            yield kind, rule, _content(function)
-    if form != "binary":
+    ways = {kind: _special(place) for kind, place in damage.SPECIAL.items()}
+    if form != "empty":
+        ways |= {kind: _content(function) for kind, function in _contents(subject, name, form).items()}
+        ways |= {kind: _swap(other) for kind, other in _others(subject, name, form).items()}
+    yield from ((kind, subject.rule, change) for kind, change in ways.items())
+    if form in ("json", "lines", "tensors"):
         yield from _edits(name, form)
+
+
+def _contents(subject: Subject, name: str, form: Form) -> dict[str, damage.Bytes]:
+    text = form in ("json", "lines") or name.endswith(".csv")
+    headers = hostile.HEADERS if form == "tensors" else {}
+    return {**damage.BYTES, **(damage.LINES if text else {}), **headers, **(subject.hostile or {})}
+
+
+def _others(subject: Subject, name: str, form: Form) -> dict[str, str]:
+    """Return whole files that could take the place of this one."""
+    neighbours = [other for other, its in subject.files.items() if other != name and its == form]
+    found = {f"its neighbour {other}": f"{subject.folder}/{other}" for other in neighbours}
+    return {**found, **({"that of another": f"{subject.other}/{name}"} if subject.other else {})}
 
 
 def _edits(name: str, form: Form) -> Iterator[tuple[str, Rule, Change]]:

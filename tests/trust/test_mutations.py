@@ -11,7 +11,7 @@ import pytest
 
 from .commands import Call, Command, Reply
 from .conftest import COUNTS, FAILURES
-from .guard import Outcome, watched
+from .guard import Outcome, limited_memory, watched
 from .mutations import SEED, Mutation, mutation
 from .stage import Stage, staged
 
@@ -27,7 +27,7 @@ def _numbers() -> list[object]:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("stage").resolve()) as made:
+    with staged(tmp_path_factory.mktemp("stage").resolve()) as made, limited_memory():
         yield made
 
 
