@@ -149,15 +149,11 @@ PREDICT = Command(
     "predict", _words("predict", "runs/done", "images/paint", "--device", "cpu", "--format", "json"), _numbers
 )
 EVALUATE = Command("evaluate", _words("evaluate", "runs/done", "--device", "cpu", "--format", "json"), _numbers)
-FINISHED: list[Command | Call] = [
-    PREDICT,
-    EVALUATE,
-    Command("report", ("report", "runs/done", "--out", "page.html"), _page),
-    *_verify("runs/done"),
-    Command("train", (*TRAIN, "--out", "runs/done"), _table),
-    Call("messi.load", _predicted),
-    Call("messi.run", _run_again),
-]
+REPORT = Command("report", ("report", "runs/done", "--out", "page.html"), _page)
+TRAIN_AGAIN = Command("train", (*TRAIN, "--out", "runs/done"), _table)
+LOAD = Call("messi.load", _predicted)
+READING: list[Command | Call] = [PREDICT, EVALUATE, LOAD]
+FINISHED: list[Command | Call] = [*READING, REPORT, *_verify("runs/done"), TRAIN_AGAIN, Call("messi.run", _run_again)]
 HALF: list[Command | Call] = [
     Command("predict", _words("predict", "runs/half", "images/paint", "--device", "cpu", "--format", "json"), _numbers),
     Command("evaluate", _words("evaluate", "runs/half", "--device", "cpu", "--format", "json"), _numbers),
@@ -174,7 +170,7 @@ STORE: list[Command | Call] = [
     EVALUATE,
     Command("train", (*TRAIN, "--steps", "2", "--out", "runs/new"), _trained("runs/new")),
 ]
-PICTURE: list[Command | Call] = [*_data("images"), PREDICT, Command("train", (*TRAIN, "--out", "runs/done"), _table)]
+PICTURE: list[Command | Call] = [*_data("images"), PREDICT, TRAIN_AGAIN]
 TABLE: list[Command | Call] = [*_data("table.csv")]
 FEATURES: list[Command | Call] = [
     _data("features.npz")[0],

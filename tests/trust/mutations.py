@@ -1,7 +1,6 @@
 """The numbered mutations: which file of what is damaged how, and what the commands may answer then."""
 
 import functools
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +10,7 @@ from typing import Literal
 
 from . import commands, damage, hostile
 from .commands import Call, Command
-from .forge import Form, Seal, edited
+from .forge import Form, Seal, forge
 from .stage import Stage
 
 SEED = 0
@@ -45,7 +44,7 @@ class Mutation:
     change: Change
 
     def apply(self, stage: Stage, number: int) -> None:
-        """Damage the file, which keeps its time, as it does when a disk goes bad."""
+        """Damage the file."""
         rng = random.Random(f"{SEED}/{number}")  # noqa: S311 (no secret)
         self.change(stage, self.file, rng)
 
@@ -93,16 +92,9 @@ def subjects(stage: Stage) -> list[Subject]:
 
 def _content(function: damage.Bytes) -> Change:
     def change(stage: Stage, file: str, rng: random.Random) -> None:
-        _write(stage, file, function(stage.files[file][0], rng))
+        stage.damage(file, function(stage.files[file][0], rng))
 
     return change
-
-
-def _write(stage: Stage, file: str, content: bytes) -> None:
-    stage.dirty.add(file)
-    path, time = stage.root / file, stage.files[file][1]
-    path.write_bytes(content)
-    os.utime(path, ns=(time, time))
 
 
 def _special(function: Callable[[Path], None]) -> Change:
@@ -114,12 +106,12 @@ def _special(function: Callable[[Path], None]) -> Change:
 
 
 def _edit(form: Form, function: damage.Edit, seal: Seal) -> Change:
-    return _content(lambda content, rng: edited(content, form, function, seal, rng))
+    return lambda stage, file, rng: forge(stage, file, form, function, seal, rng)
 
 
 def _swap(other: str) -> Change:
     def change(stage: Stage, file: str, rng: random.Random) -> None:
-        _write(stage, file, stage.files[other][0])
+        stage.damage(file, stage.files[other][0])
 
     return change
 

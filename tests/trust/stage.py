@@ -63,6 +63,13 @@ class Stage:
             os.utime(path, ns=(time, time))
         self.dirty.clear()
 
+    def damage(self, file: str, content: bytes) -> None:
+        """Give a file other content; it keeps its time, as it does when a disk goes bad."""
+        self.dirty.add(file)
+        path, time = self.root / file, self.files[file][1]
+        path.write_bytes(content)
+        os.utime(path, ns=(time, time))
+
     def _sweep(self, folder: str = "") -> Iterator[str]:
         """Yield the files that are as they were; remove everything else."""
         for entry in list(os.scandir(self.root / folder)):

@@ -5,14 +5,16 @@ MESSI_MUTATION=0-499 MESSI_MUTATION_REPORT=found.md pytest tests/trust      all 
 """
 
 import os
+import random
 from collections.abc import Iterator
 
 import pytest
 
-from .commands import Call, Command, Reply
+from .commands import FINISHED, READING, Call, Command, Reply
 from .conftest import COUNTS, FAILURES
+from .forge import Seal, forge
 from .guard import Outcome, limited_memory, watched
-from .mutations import SEED, Mutation, mutation
+from .mutations import RUN, SEED, Mutation, mutation
 from .stage import Stage, staged
 
 IN_CI, NIGHTLY = 200, 2000
@@ -31,10 +33,33 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def home(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the stores of the stage, where all other tests have one of their own."""
+    monkeypatch.setenv("MESSI_HOME", str(stage.root / "home"))
+
+
 @pytest.fixture(scope="module")
 def undamaged(stage: Stage) -> dict[Command | Call, Reply]:
     """The replies on the undamaged files, by call, as they are found out."""
     return {}
+
+
+@pytest.mark.parametrize(
+    ("name", "seal", "calls"),
+    [
+        *((name, "matching", FINISHED) for name, form in RUN.items() if form in ("json", "lines", "tensors")),
+        ("model.safetensors", "none", READING),
+    ],
+)
+def test_a_forgery_that_says_the_same_gets_the_same_answer(
+    name: str, seal: Seal, calls: list[Command | Call], stage: Stage, undamaged: dict[Command | Call, Reply]
+) -> None:
+    """Otherwise the checksums would refuse all forgeries, and what is behind them would not be tested."""
+    for call in calls:
+        expected = _undamaged(call, stage, undamaged)
+        forge(stage, f"runs/done/{name}", RUN[name], lambda document, _rng: document, seal, random.Random(0))  # noqa: S311
+        assert watched(call, expected)[0].verdict == "same", call.name
 
 
 @pytest.mark.parametrize("number", _numbers())
@@ -42,10 +67,8 @@ def test_a_damaged_file_is_refused_or_makes_no_difference(
     number: int,
     stage: Stage,
     undamaged: dict[Command | Call, Reply],
-    monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    monkeypatch.setenv("MESSI_HOME", str(stage.root / "home"))
     one = mutation(stage, number)
     outcomes = {call.name: _outcome(call, one, number, stage, undamaged) for call in one.subject.calls}
     failures = {name: outcome for name, outcome in outcomes.items() if _is_failure(outcome, one)}
@@ -56,15 +79,20 @@ def test_a_damaged_file_is_refused_or_makes_no_difference(
 def _outcome(
     call: Command | Call, one: Mutation, number: int, stage: Stage, undamaged: dict[Command | Call, Reply]
 ) -> Outcome:
+    expected = _undamaged(call, stage, undamaged)
+    one.apply(stage, number)
+    return watched(call, expected, stage.root / one.file)[0]
+
+
+def _undamaged(call: Command | Call, stage: Stage, undamaged: dict[Command | Call, Reply]) -> Reply:
+    """Return what a call replies on the undamaged files, and leave these."""
     if call not in undamaged:
         stage.restore()
         undamaged[call] = _reply(call)
         stage.restore()
         assert _reply(call) == undamaged[call], f"{call.name} does not answer twice the same"
     stage.restore()
-    one.apply(stage, number)
-    outcome, _ = watched(call, undamaged[call], stage.root / one.file)
-    return outcome
+    return undamaged[call]
 
 
 def _reply(call: Command | Call) -> Reply:
