@@ -1,0 +1,190 @@
+"""Every command on every kind of file, called in this process, and what it answers."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import messi
+from messi.cli.main import COMMANDS, main
+from messi.core.errors import MessiError
+
+from .stage import REPRODUCE, TRAIN, TRAIN_FEATURES, config_of
+
+Reader = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a call gave back."""
+
+    code: int
+    answer: Any
+    """Whatever must not change, when the code is 0."""
+    out: str = ""
+    err: str = ""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A call and what of its output is the answer."""
+
+    name: str
+    arguments: tuple[str, ...]
+    read: Reader
+    finds: bool = False
+    """Whether it may tell of damage by findings and exit code 1."""
+    partial: Callable[[Any, Any], bool] | None = None
+    """Whether one answer is another without what is damaged."""
+
+    def __call__(self) -> Reply:
+        """Call ``messi`` as a shell would."""
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                code = main(list(self.arguments))
+            except SystemExit as left:  # the parser of options leaves this way
+                code = left.code if isinstance(left.code, int) else 1
+        told, complaints = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
+        return Reply(code, self.read(told) if code == 0 or (code == 1 and self.partial) else None, told, complaints)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call from Python."""
+
+    name: str
+    function: Callable[[], Any]
+    finds: bool = False
+    partial: None = None
+
+    def __call__(self) -> Reply:
+        """Call it; an error for users counts as that of the command line."""
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                return Reply(0, self.function())
+            except MessiError as error:
+                return Reply(2, None, "", f"messi: {error}\n")
+
+
+def _numbers(out: str) -> Any:
+    return json.loads(out, parse_constant=_no_json)
+
+
+def _no_json(text: str) -> None:
+    raise AssertionError(f"{text} is no JSON")
+
+
+def _table(out: str) -> str:
+    """Return the table of results, without how training went and whether it was needed."""
+    return out[out.index("\n Run ") :]
+
+
+def _page(out: str) -> bytes:
+    return Path("page.html").read_bytes()
+
+
+def _trained(folder: str) -> Reader:
+    """Return everything that a resumed run must leave, bit by bit; times differ, and so does the checkpoint's end."""
+
+    def read(out: str) -> Any:
+        names = ("model.safetensors", "records.jsonl", "result.json", "diagnostics.json")
+        return _table(out), *(Path(folder, name).read_bytes() for name in names)
+
+    return read
+
+
+def _tables(out: str) -> Any:
+    """Return the numbers of a plan, whether some run is said to be left out, and every table and page."""
+    with Path("plan/tables/specialisation.csv").open(newline="") as file:
+        numbers = {(row["Method"], row["column"]): row["mean"] for row in csv.DictReader(file)}
+    files = [*sorted(Path("plan/tables").iterdir()), *Path().glob("page.html")]
+    told = "" in numbers.values() or "left out" in out
+    return numbers, told, {path.name: path.read_bytes() for path in files}
+
+
+def _without_some(now: Any, then: Any) -> bool:
+    """Tell whether a plan says that it leaves something out, and changes no number of the rest."""
+    numbers, told, _ = now
+    return bool(told and all(number in ("", then[0].get(cell)) for cell, number in numbers.items()))
+
+
+def _predicted() -> Any:
+    answers = messi.load("runs/done").predict(sorted(Path("images/paint").rglob("*.png")))
+    return answers.labels, answers.probabilities.tolist()
+
+
+def _run_again() -> Any:
+    found = messi.run(config_of(TRAIN), out="runs/done", device="cpu")
+    return found.selected_step, found.source_val, found.target
+
+
+def _shown(out: str) -> Any:
+    return out, Path("sheet.png").read_bytes() if "picture" in out else b""
+
+
+def _words(*arguments: str) -> tuple[str, ...]:
+    return arguments
+
+
+def _verify(folder: str) -> list[Command]:
+    return [Command("verify", ("verify", folder), str, finds=True)] if "verify" in COMMANDS else []
+
+
+def _data(name: str) -> list[Command]:
+    return [
+        Command("data show", ("data", "show", name, "--out", "sheet.png"), _shown),
+        Command("data prepare", ("data", "prepare", name), str),
+        Command("data verify", ("data", "verify", name), str, finds=True),
+    ]
+
+
+PREDICT = Command(
+    "predict", _words("predict", "runs/done", "images/paint", "--device", "cpu", "--format", "json"), _numbers
+)
+EVALUATE = Command("evaluate", _words("evaluate", "runs/done", "--device", "cpu", "--format", "json"), _numbers)
+REPORT = Command("report", ("report", "runs/done", "--out", "page.html"), _page)
+TRAIN_AGAIN = Command("train", (*TRAIN, "--out", "runs/done"), _table)
+LOAD = Call("messi.load", _predicted)
+READING: list[Command | Call] = [PREDICT, EVALUATE, LOAD]
+FINISHED: list[Command | Call] = [*READING, REPORT, *_verify("runs/done"), TRAIN_AGAIN, Call("messi.run", _run_again)]
+HALF: list[Command | Call] = [
+    Command("predict", _words("predict", "runs/half", "images/paint", "--device", "cpu", "--format", "json"), _numbers),
+    Command("evaluate", _words("evaluate", "runs/half", "--device", "cpu", "--format", "json"), _numbers),
+    Command("report", ("report", "runs/half", "--out", "page.html"), _page),
+    *_verify("runs/half"),
+    Command("train", (*TRAIN, "--out", "runs/half"), _trained("runs/half")),
+]
+PLAN: list[Command | Call] = [
+    Command("reproduce", tuple(REPRODUCE), _tables, partial=_without_some),
+    Command("report", ("report", "plan", "--out", "page.html"), _tables, partial=_without_some),
+]
+STORE: list[Command | Call] = [
+    *_data("images"),
+    EVALUATE,
+    Command("train", (*TRAIN, "--steps", "2", "--out", "runs/new"), _trained("runs/new")),
+]
+PICTURE: list[Command | Call] = [*_data("images"), PREDICT, TRAIN_AGAIN]
+TABLE: list[Command | Call] = [*_data("table.csv")]
+FEATURES: list[Command | Call] = [
+    _data("features.npz")[0],
+    Command("train", (*TRAIN_FEATURES, "--out", "runs/features"), _table),
+    Command("evaluate", _words("evaluate", "runs/features", "--device", "cpu", "--format", "json"), _numbers),
+]
+
+
+def forget() -> None:
+    """Drop what a call may have kept in memory for the next one."""
+    for name, module in list(sys.modules.items()):
+        if name.endswith(".py"):  # a user's own method
+            del sys.modules[name]
+        elif name.startswith("messi."):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear") and callable(value.cache_clear):
+                    value.cache_clear()

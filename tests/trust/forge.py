@@ -1,0 +1,125 @@
+"""Opens the files of messi, edits what they say and closes them again: with the old checksum, a matching one or none.
+
+This is the one place of the suite that knows how messi writes checksums. A forgery is complete: whatever else in the
+folder of a run vouches for the edited file is written anew, too.
+"""
+
+import json
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors.torch import load
+
+from messi.core.checksum import KEY, METADATA, checksum, file_checksum, values_checksum
+from messi.core.errors import MessiError
+from messi.core.tensorfile import _parts
+
+from .damage import Edit, dumped
+from .stage import Stage
+
+Form = Literal["json", "lines", "tensors", "binary", "empty"]
+Seal = Literal["stale", "matching", "none"]
+"""What becomes of the checksum: a file of 0.1 has none."""
+_OLD = "0.1.0"
+_TENSORS = ("model.safetensors", "last.safetensors")
+
+
+def forge(stage: Stage, file: str, form: Form, edit: Edit, seal: Seal, rng: random.Random) -> None:
+    """Edit a file, and make what is beside it fit."""
+    stage.damage(file, edited(stage.files[file][0], form, edit, seal, rng))
+    folder = Path(file).parent
+    with suppress(ValueError, AttributeError, MessiError):  # where the edit left nothing that could fit
+        if seal == "matching":
+            _vouch(stage, folder, file)
+        if seal == "none":
+            _age(stage, folder)
+
+
+def edited(content: bytes, form: Form, edit: Edit, seal: Seal, rng: random.Random | None = None) -> bytes:
+    """Return a file that says something else."""
+    rng = rng or random.Random(0)  # noqa: S311 (no secret)
+    if form == "tensors":
+        header, data = opened(content)
+        metadata = header["__metadata__"]
+        document = _changed(json.loads(metadata[METADATA]), edit, seal, rng, _tensors_checksum(content))
+        metadata[METADATA] = dumped(document).decode()
+        return closed(header, data)
+    if form == "lines":
+        lines = content.splitlines()
+        place = rng.randrange(len(lines))
+        lines[place] = dumped(_changed(json.loads(lines[place]), edit, seal, rng, values_checksum))
+        return b"\n".join(lines) + b"\n"
+    return dumped(_changed(json.loads(content), edit, seal, rng, values_checksum), indent=2) + b"\n"
+
+
+def _tensors_checksum(content: bytes) -> Callable[[dict[str, Any]], str]:
+    return lambda description: checksum(_parts(load(content), description))
+
+
+def _changed(document: Any, edit: Edit, seal: Seal, rng: random.Random, total: Callable[[dict[str, Any]], str]) -> Any:
+    """Edit one JSON document."""
+    if seal == "stale":
+        return edit(document, rng)
+    had = isinstance(document, dict) and document.pop(KEY, None) is not None
+    document = edit(document, rng)
+    if isinstance(document, dict) and seal == "none" and "version" in document:
+        document["version"] = _OLD
+    if isinstance(document, dict) and seal == "matching" and had:
+        document[KEY] = total(document)
+    return document
+
+
+def _vouch(stage: Stage, folder: Path, forged: str) -> None:
+    """Let the other files of a run fit one: its tensors name its description, its result has a checksum of all."""
+    path = stage.root / folder
+    if not (path / "run.json").is_file():
+        return
+    described = json.loads((path / "run.json").read_bytes())
+    identity = values_checksum({key: value for key, value in described.items() if key != KEY})
+    records = (path / "records.jsonl").read_bytes()
+
+    def fit(document: Any, _rng: random.Random) -> Any:
+        known = {"run": identity}
+        if "records_size" in document:
+            known["records_checksum"] = checksum([records[: document["records_size"]]])
+        return {**document, **known}
+
+    def list_all(document: Any, _rng: random.Random) -> Any:
+        return {**document, "files": {name: file_checksum(path / name) for name in document["files"]}}
+
+    for name in _TENSORS:
+        _refit(stage, str(folder / name), "tensors", fit, forged)
+    _refit(stage, str(folder / "result.json"), "json", list_all, forged)
+
+
+def _refit(stage: Stage, file: str, form: Form, edit: Edit, forged: str) -> None:
+    if file != forged and file in stage.files:
+        stage.damage(file, edited((stage.root / file).read_bytes(), form, edit, "matching"))
+
+
+def _age(stage: Stage, folder: Path) -> None:
+    """Let a whole run look as if messi 0.1 had written it."""
+
+    def forget(document: Any, _rng: random.Random) -> Any:
+        return {key: value for key, value in document.items() if key not in ("run", "records_checksum", "files")}
+
+    for file in stage.files:
+        if Path(file).parent == folder and Path(file).suffix in (".json", ".safetensors"):
+            form: Form = "json" if file.endswith(".json") else "tensors"
+            content = (stage.root / file).read_bytes()
+            stage.damage(file, edited(content, form, forget, "none"))
+
+
+def opened(content: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the header and the tensors of a safetensors file."""
+    size = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + size]), content[8 + size :]
+
+
+def closed(header: Any, data: bytes, size: int | None = None) -> bytes:
+    """Return a safetensors file, whose header may claim another size."""
+    text = json.dumps(header).encode()
+    return (len(text) if size is None else size).to_bytes(8, "little") + text + data

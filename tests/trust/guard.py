@@ -1,0 +1,165 @@
+"""A call that may hang, fill the memory, run foreign code or end in a traceback, watched for all of these."""
+
+import resource
+import signal
+import subprocess
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+from .commands import Call, Command, Reply, forget
+
+SECONDS = 15
+"""Far above the half second of the slowest undamaged call."""
+MEMORY = 400 << 20
+"""Bytes that a call may add to this process; the files are some megabytes."""
+_ADDRESSES = 2 << 30
+"""Bytes at which it ends by force."""
+
+Verdict = Literal["refused", "found", "same", "different", "failed"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call ended."""
+
+    verdict: Verdict
+    what: str = ""
+    """Traceback, hang, memory, code or message, where it failed."""
+    where: str = ""
+    """The last frame of a traceback."""
+    detail: str = ""
+
+
+class Hung(BaseException):
+    """A call took too long."""
+
+
+def watched(
+    command: Command | Call, expected: Reply | None = None, damaged: Path = Path()
+) -> tuple[Outcome, Reply | None]:
+    """Call a command and judge how it ended; ``expected`` is the reply on undamaged files."""
+    before = _peak()
+    try:
+        with _partner(damaged), _limited_time(), warnings.catch_warnings():
+            warnings.simplefilter("default")
+            reply = command()
+    except Hung:
+        return Outcome("failed", "hang", detail=f"no end after {SECONDS} s"), None
+    except Exception as error:  # noqa: BLE001 (whatever it is, a user would see a traceback)
+        return _traceback(error), None
+    finally:
+        forget()
+    if Path("canary").exists():
+        return Outcome("failed", "code executed"), reply
+    if (grown := _peak() - before) > MEMORY:
+        return Outcome("failed", "memory", detail=f"{grown >> 20} MiB"), reply
+    return _judged(command, reply, expected), reply
+
+
+def _traceback(error: Exception) -> Outcome:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    ours = [f for f in traceback.extract_tb(error.__traceback__) if "/messi/" in f.filename]
+    last = ours[-1] if ours else frame
+    where = f"{last.filename.rpartition('/messi/')[2]}:{last.lineno}"
+    return Outcome("failed", type(error).__name__, where, " ".join(str(error).split())[:200])
+
+
+def _judged(command: Command | Call, reply: Reply, expected: Reply | None) -> Outcome:
+    """Judge a call that came to an end by itself."""
+    if "Traceback" in reply.err + reply.out or _failure_with_traceback():
+        return Outcome("failed", "traceback in the output", detail=(reply.err + reply.out)[-300:])
+    if expected is None or (reply.code, reply.answer) == (expected.code, expected.answer):
+        return Outcome("same")
+    if reply.code == 2:
+        return _one_sentence(reply.err)
+    if _tells(command, reply, expected):
+        return Outcome("found")
+    if reply.code:
+        return Outcome("failed", f"exit code {reply.code}", detail=(reply.err + reply.out)[-300:])
+    return Outcome("different", detail=_difference(reply.answer, expected.answer))
+
+
+def _tells(command: Command | Call, reply: Reply, expected: Reply) -> bool:
+    """Tell whether a command does what it can and says what is damaged."""
+    if command.finds:
+        return reply.code == 1 and bool(reply.out.strip())
+    return bool(command.partial and command.partial(reply.answer, expected.answer))
+
+
+def _one_sentence(err: str) -> Outcome:
+    """Check that the error is the last line, and that nothing but progress and notes is before it."""
+    lines = err.rstrip("\n").split("\n")
+    if lines[-1].startswith("messi: ") and "Warning" not in err:
+        return Outcome("refused", detail=lines[-1])
+    return Outcome("failed", "message", detail=err[-300:])
+
+
+def _failure_with_traceback() -> bool:
+    return any("Traceback" in file.read_text() for file in Path("plan/failed").glob("*.txt"))
+
+
+def _difference(now: Any, then: Any) -> str:
+    """Say where two answers first differ, and by what."""
+    if isinstance(now, dict) and isinstance(then, dict) and now.keys() == then.keys():
+        key = next(key for key in now if now[key] != then[key])
+        return f"{key}: {_difference(now[key], then[key])}"
+    if isinstance(now, list | tuple) and isinstance(then, list | tuple) and len(now) == len(then):
+        place = next(place for place, (one, other) in enumerate(zip(now, then, strict=True)) if one != other)
+        return f"[{place}]: {_difference(now[place], then[place])}"
+    if isinstance(now, str | bytes) and type(now) is type(then):
+        equal = next((n for n, (one, other) in enumerate(zip(now, then, strict=False)) if one != other), 0)
+        start = max(0, equal - 20)
+        now, then = now[start : start + 60], then[start : start + 60]
+    return f"{str(now)[:100]} instead of {str(then)[:100]}"
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+@contextmanager
+def limited_memory() -> Iterator[None]:
+    """Bound the memory of this process for the block: a thread may go on to fill it after its call was given up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + _ADDRESSES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextmanager
+def _limited_time() -> Iterator[None]:
+    old = signal.signal(signal.SIGALRM, _ring)
+    # Again and again: what cleans up may hang, too.
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def _ring(_number: int, _frame: FrameType | None) -> None:
+    raise Hung
+
+
+@contextmanager
+def _partner(path: Path) -> Iterator[None]:
+    """Be the other end of a FIFO once the time is up: where Rust waits for one, no signal reaches Python."""
+    if not path.is_fifo():
+        yield
+        return
+    script = 'sleep "$1"; while :; do : <> "$0"; sleep 0.1; done'
+    with subprocess.Popen(["sh", "-c", script, str(path), str(SECONDS)]) as process:
+        try:
+            yield
+        finally:
+            process.kill()

@@ -1,0 +1,188 @@
+"""A folder with small data, runs, a plan and stores, which goes back to what it was after every damage."""
+
+import os
+import shutil
+import signal
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from messi.cli.main import main
+from messi.data.datasets.two_subsets import TwoSubsets
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.interrupt import Interrupted
+from messi.engine.run import run
+from messi.experiments import _ablation
+from messi.experiments._domainbed.data import Benchmark
+from messi.sweeps import launch
+from messi.sweeps.plan import Outcome, Plan
+
+_SCHEDULE = ["--steps", "6", "--evaluate-every", "2", "--batch-per-domain", "4", "--log-every", "2", "--device", "cpu"]
+TRAIN = ["train", "--data", "images", "--target", "paint", "--backbone", "tiny_cnn", "--num-experts", "2", *_SCHEDULE]
+TRAIN_FEATURES = ["train", "--data", "features.npz", "--target", "2", "--num-experts", "2", *_SCHEDULE]
+REPRODUCE = ["reproduce", "specialisation", "--scale", "small", "--out", "plan", "--devices", "cpu"]
+_EVIL = """from pathlib import Path
+Path("canary").touch()
+"""
+
+
+@dataclass
+class Stage:
+    """Every file as it should be, in memory, and the folder that has it."""
+
+    root: Path
+    files: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    """Content and time of change by path."""
+    folders: set[str] = field(default_factory=set)
+    dirty: set[str] = field(default_factory=set)
+    """Files that were damaged, whatever their size and time say."""
+
+    def keep(self) -> None:
+        """Remember every file as it is now."""
+        self.files = {
+            str(path.relative_to(self.root)): (path.read_bytes(), path.stat().st_mtime_ns)
+            for path in sorted(self.root.rglob("*"))
+            if path.is_file()
+        }
+        self.folders = {f"{parent}/" for name in self.files for parent in Path(name).parents}
+
+    def restore(self) -> None:
+        """Bring every file back, with its time, and take away what was not there."""
+        whole = set(self._sweep())
+        for name in self.files.keys() - whole:
+            content, time = self.files[name]
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            os.utime(path, ns=(time, time))
+        self.dirty.clear()
+
+    def damage(self, file: str, content: bytes) -> None:
+        """Give a file other content; it keeps its time, as it does when a disk goes bad."""
+        self.dirty.add(file)
+        path, time = self.root / file, self.files[file][1]
+        path.write_bytes(content)
+        os.utime(path, ns=(time, time))
+
+    def _sweep(self, folder: str = "") -> Iterator[str]:
+        """Yield the files that are as they were; remove everything else."""
+        for entry in list(os.scandir(self.root / folder)):
+            name = f"{folder}{entry.name}"
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
+                if f"{name}/" in self.folders:
+                    yield from self._sweep(f"{name}/")
+                else:
+                    shutil.rmtree(entry.path)
+            elif stat.S_ISREG(status.st_mode) and self._unchanged(name, status):
+                yield name
+            else:
+                Path(entry.path).unlink()
+
+    def _unchanged(self, name: str, status: os.stat_result) -> bool:
+        if name not in self.files or name in self.dirty:
+            return False
+        content, time = self.files[name]
+        return (status.st_size, status.st_mtime_ns) == (len(content), time)
+
+
+@contextmanager
+def staged(root: Path) -> Iterator[Stage]:
+    """Make everything in a folder, which is the working folder inside the block."""
+    before = Path.cwd()
+    with pytest.MonkeyPatch.context() as patch:
+        _shrink_plan(patch)
+        patch.setenv("MESSI_HOME", str(root / "home"))
+        os.chdir(root)
+        try:
+            _make_data(root)
+            _make_runs()
+            stage = Stage(root)
+            stage.keep()
+            yield stage
+        finally:
+            os.chdir(before)
+
+
+def _make_data(root: Path) -> None:
+    (root / "evil.py").write_text(_EVIL)
+    rng = np.random.default_rng(0)
+    rows = ["path,label,domain"]
+    for folder, shade in (("images", 0), ("others", 40)):
+        for domain in ("photo", "sketch", "paint"):
+            for label, bright in (("cat", 0), ("dog", 90)):
+                for number in range(5):
+                    place = root / folder / domain / label / f"{number}.png"
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    pixels = rng.integers(0, 100, (12, 16, 3)) + bright + shade
+                    Image.fromarray(pixels.astype(np.uint8)).save(place)
+                    rows.append(f"{place.relative_to(root)},{label},{domain}")
+    (root / "table.csv").write_text("\n".join(rows[:31]) + "\n")
+    features = rng.normal(size=(60, 5)).astype(np.float32)
+    np.savez(root / "features.npz", inputs=features, labels=np.arange(60) % 2, domains=np.arange(60) % 3)
+
+
+def _make_runs() -> None:
+    """Train two runs that differ in the seed alone, one on features and half of one, decode a store, do a plan."""
+    for arguments in (
+        [*TRAIN, "--out", "runs/done"],
+        [*TRAIN, "--out", "runs/other", "--seed", "1"],
+        [*TRAIN_FEATURES, "--out", "runs/features"],
+        ["data", "prepare", "others"],
+        ["data", "prepare", "table.csv"],
+        REPRODUCE,
+    ):
+        assert main(list(arguments)) == 0, arguments
+    with pytest.raises(Interrupted):
+        run(config_of([*TRAIN]), out="runs/half", device="cpu", observers=[_Stopper()])
+
+
+def config_of(arguments: list[str]) -> RunConfig:
+    """Return the config of a ``messi train`` command."""
+    from messi.cli.train import parse  # noqa: PLC0415 (that module is looked at by tests of imports)
+
+    return parse(arguments[1:])[0]
+
+
+class _Stopper:
+    """Asks a run to stop after three steps, between two evaluations and with a record under way."""
+
+    def started(self, step: int, steps: int) -> None: ...
+
+    def stepped(self, step: int) -> None:
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def logged(self, step: int, terms: object) -> None: ...
+
+    def evaluated(self, step: int, accuracy: float) -> None: ...
+
+    def finished(self) -> None: ...
+
+
+def _shrink_plan(patch: pytest.MonkeyPatch) -> None:
+    """Make a plan two runs of half a second, done in this process: another one would load torch for every damage."""
+    tiny = Benchmark("two_subsets", "Two subsets", TwoSubsets(per_domain=30), {"b2": "B"})
+    patch.setattr(_ablation, "SMALL", tiny)
+    patch.setattr(_ablation, "SMALL_BACKBONE", "identity")
+    patch.setattr(_ablation, "SMALL_TRAINING", TrainingConfig(steps=4, evaluate_every=4, batch_per_domain=8))
+    patch.setattr("messi.cli.reproduce.launch", _launch_here)
+
+
+def _launch_here(
+    plan: Plan, *, jobs: int, devices: object, told: Callable[[Outcome], None] = lambda _outcome: None
+) -> list[Outcome]:
+    for planned in plan.runs:
+        if plan.outcome(planned).state == "done":
+            continue
+        plan.forget_failure(planned)
+        if (reason := launch._do(planned.config, str(plan.path(planned)), "cpu")) is not None:
+            plan.note_failure(planned, reason)
+        told(plan.outcome(planned))
+    return plan.outcomes()

@@ -1,0 +1,125 @@
+"""Damaged and hostile files: a one-sentence error with exit code 2, or exactly the answer of the undamaged file.
+
+MESSI_MUTATION=1234 pytest tests/trust               one mutation, by its number
+MESSI_MUTATION=0-499 MESSI_MUTATION_REPORT=found.md pytest tests/trust      all failures of many, grouped
+"""
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from .commands import FINISHED, READING, Call, Command, Reply
+from .conftest import COUNTS, FAILURES
+from .forge import Seal, forge
+from .guard import Outcome, limited_memory, watched
+from .mutations import RUN, SEED, Mutation, mutation
+from .stage import Stage, staged
+
+IN_CI, NIGHTLY = 200, 2000
+
+
+def _numbers() -> list[object]:
+    if asked := os.environ.get("MESSI_MUTATION"):
+        first, _, last = asked.partition("-")
+        return list(range(int(first), int(last or first) + 1))
+    return [*range(IN_CI), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(IN_CI, IN_CI + NIGHTLY))]
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with staged(tmp_path_factory.mktemp("stage").resolve()) as made, limited_memory():
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def home(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the stores of the stage, where all other tests have one of their own."""
+    monkeypatch.setenv("MESSI_HOME", str(stage.root / "home"))
+
+
+@pytest.fixture(scope="module")
+def undamaged(stage: Stage) -> dict[Command | Call, Reply]:
+    """The replies on the undamaged files, by call, as they are found out."""
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("name", "seal", "calls"),
+    [
+        *((name, "matching", FINISHED) for name, form in RUN.items() if form in ("json", "lines", "tensors")),
+        ("model.safetensors", "none", READING),
+    ],
+)
+def test_a_forgery_that_says_the_same_gets_the_same_answer(
+    name: str, seal: Seal, calls: list[Command | Call], stage: Stage, undamaged: dict[Command | Call, Reply]
+) -> None:
+    """Otherwise the checksums would refuse all forgeries, and what is behind them would not be tested."""
+    for call in calls:
+        expected = _undamaged(call, stage, undamaged)
+        forge(stage, f"runs/done/{name}", RUN[name], lambda document, _rng: document, seal, random.Random(0))  # noqa: S311
+        assert watched(call, expected)[0].verdict == "same", call.name
+
+
+@pytest.mark.parametrize("number", _numbers())
+def test_a_damaged_file_is_refused_or_makes_no_difference(
+    number: int,
+    stage: Stage,
+    undamaged: dict[Command | Call, Reply],
+    request: pytest.FixtureRequest,
+) -> None:
+    one = mutation(stage, number)
+    outcomes = {call.name: _outcome(call, one, number, stage, undamaged) for call in one.subject.calls}
+    failures = {name: outcome for name, outcome in outcomes.items() if _is_failure(outcome, one)}
+    _count(request.config, number, one, outcomes, failures)
+    assert not failures, _story(number, one, failures)
+
+
+def _outcome(
+    call: Command | Call, one: Mutation, number: int, stage: Stage, undamaged: dict[Command | Call, Reply]
+) -> Outcome:
+    expected = _undamaged(call, stage, undamaged)
+    one.apply(stage, number)
+    return watched(call, expected, stage.root / one.file)[0]
+
+
+def _undamaged(call: Command | Call, stage: Stage, undamaged: dict[Command | Call, Reply]) -> Reply:
+    """Return what a call replies on the undamaged files, and leave these."""
+    if call not in undamaged:
+        stage.restore()
+        undamaged[call] = _reply(call)
+        stage.restore()
+        assert _reply(call) == undamaged[call], f"{call.name} does not answer twice the same"
+    stage.restore()
+    return undamaged[call]
+
+
+def _reply(call: Command | Call) -> Reply:
+    outcome, reply = watched(call)
+    assert reply is not None, outcome
+    return Reply(reply.code, reply.answer)
+
+
+def _is_failure(outcome: Outcome, one: Mutation) -> bool:
+    return outcome.verdict == "failed" or (outcome.verdict == "different" and one.rule == "exact")
+
+
+def _count(
+    config: pytest.Config, number: int, one: Mutation, outcomes: dict[str, Outcome], failures: dict[str, Outcome]
+) -> None:
+    counts, verdicts = config.stash[COUNTS], {outcome.verdict for outcome in outcomes.values()}
+    counts["mutations"] += 1
+    counts["calls"] += len(outcomes)
+    refused = "refused" if verdicts & {"refused", "found"} else "same"
+    counts["failed" if failures else "different" if "different" in verdicts else refused] += 1
+    for name, outcome in failures.items():
+        what = outcome.what or "different answer"
+        about = {"number": number, "file": one.file, "kind": one.kind, "call": name, "what": what}
+        config.stash[FAILURES].append({**about, "where": outcome.where, "detail": outcome.detail})
+
+
+def _story(number: int, one: Mutation, failures: dict[str, Outcome]) -> str:
+    lines = [f"mutation {number} (seed {SEED}): {one.kind} in {one.file}"]
+    lines += [f"  {name}: {o.what or 'different answer'} {o.where} {o.detail}" for name, o in failures.items()]
+    return "\n".join([*lines, f"  MESSI_MUTATION={number} pytest tests/trust shows it again"])
