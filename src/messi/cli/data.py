@@ -63,9 +63,10 @@ def verify_all(arguments: list[str]) -> int:
     data, _ = _parse("verify", verify_all, arguments)
     if not isinstance(data, PictureData):
         raise MessiError(f"There are no files to verify: '{data.name}' is made or read as a whole.")
-    listing, store = data.prepare(data_progress())
+    watcher = data_progress()
+    listing, store = data.prepare(watcher)
     manifest = data.manifest if isinstance(data, Benchmark) else None
-    version, findings = verify(listing, store, manifest)
+    version, findings = verify(listing, store, manifest, watcher)
     _print(f"{len(listing):,} images, {len(listing.domain_names)} domains, {len(listing.classes)} classes")
     if manifest and version:
         _print(f"compared with {manifest.title}, version '{version.name}' ({version.images:,} images)")
