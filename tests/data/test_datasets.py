@@ -164,8 +164,8 @@ def write_idx(folder: Path, number: int = 3) -> None:
         ("train-labels-idx1-ubyte", bytes([0, 0, 13, 1, 0, 0, 0, 3]) + bytes(3)),
         ("t10k-labels-idx1-ubyte.gz", b""),
         ("t10k-labels-idx1-ubyte.gz", b"no gzip"),
-        ("t10k-labels-idx1-ubyte.gz", gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 3]) + bytes(3))[:-9]),
-        ("t10k-labels-idx1-ubyte.gz", gzip.compress(bytes(100))[:12] + b"\xff" * 10),
+        ("t10k-labels-idx1-ubyte.gz", gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 3]) + bytes(3), mtime=0)[:-9]),
+        ("t10k-labels-idx1-ubyte.gz", gzip.compress(bytes(100), mtime=0)[:12] + b"\xff" * 10),
     ],
 )
 def test_damaged_files_of_digits_get_one_sentence_that_names_them(name: str, content: bytes, tmp_path: Path) -> None:

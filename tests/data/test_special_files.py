@@ -77,15 +77,16 @@ def test_no_command_waits_for_a_pipe(command: str, make_folder: MakeFolder, caps
 @pytest.mark.parametrize("kind", KINDS)
 def test_tables_and_arrays_must_be_regular_files(kind: str, tmp_path: Path) -> None:
     reason = rf"cannot be read.*: it is {kind} and no regular file"
-    for name, load in (
-        ("t.csv", lambda path: Table(path=path).load()),
-        ("t.tsv", lambda path: Table(path=path).load()),
-        ("t.parquet", lambda path: Table(path=path).load()),
-        ("a.npz", lambda path: Arrays(path=path).load()),
-    ):
+    kinds: tuple[tuple[str, type[Table] | type[Arrays]], ...] = (
+        ("t.csv", Table),
+        ("t.tsv", Table),
+        ("t.parquet", Table),
+        ("a.npz", Arrays),
+    )
+    for name, data in kinds:
         make_special(tmp_path / name, kind)
         with pytest.raises(MessiError, match=rf"{name} {reason}"):
-            load(str(tmp_path / name))
+            data(path=str(tmp_path / name)).load()
     for name in ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte", "train-labels-idx1-ubyte"):
         (tmp_path / name).write_bytes(bytes([0, 0, 8, 3]) + bytes(12))
     make_special(tmp_path / "train-images-idx3-ubyte.gz", kind)

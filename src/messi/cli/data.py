@@ -17,6 +17,7 @@ from messi.data.datasets._base import DATASETS, DataConfig, PictureData
 from messi.data.datasets._benchmark import Benchmark
 from messi.data.examples import Examples
 from messi.data.images import Images
+from messi.data.summary import summary
 from messi.data.verify import Finding, verify
 
 _SHOWN = 20
@@ -176,8 +177,7 @@ def _print_findings(findings: list[Finding]) -> None:
 
 
 def _summary(examples: Examples) -> str:
-    names = f"{len(examples.domain_names)} domains, {len(examples.classes)} classes"
-    return f"{len(examples):,} examples, {names}; fingerprint {examples.fingerprint[:12]}"
+    return f"{summary(examples)}; fingerprint {examples.fingerprint[:12]}"
 
 
 def _print(text: str) -> None:

@@ -79,7 +79,7 @@ def _compare(path: Path, entry: Entry, stored: Tensor) -> _Result:
             f"The decoded pixels of {entry.file} are not those that the file has now: damaged, or decoded by another "
             "version of Pillow; delete the folder of the store, and the images are decoded again."
         )
-    return _Result(entry._replace(checksum=checksum([memoryview(stored.permute(1, 2, 0).flatten().numpy())])))
+    return _Result(entry._replace(checksum=checksum([stored.permute(1, 2, 0).flatten().numpy().data])))
 
 
 def _add_checksums(store: Store, results: list[_Result]) -> None:

@@ -26,7 +26,7 @@ class Seals:
         if expected is None:
             return
         file, wanted = expected
-        if checksum([memoryview(pixels.numpy())]) != wanted:
+        if checksum([pixels.numpy().data]) != wanted:
             raise MessiError(
                 f"The decoded pixels of {file} in {self._folder} are damaged; delete that folder, and the images are "
                 "decoded again."

@@ -38,8 +38,8 @@ class Arrays(DataConfig):
 
     def load(self, watcher: Watcher | None = None) -> Examples:  # noqa: ARG002 (nothing to tell)
         """Read the arrays."""
-        names = (self.inputs_array, self.labels_array, self.domains_array)
-        arrays = read_npz(Path(self.path), names, optional=[self.split_array])
+        required = (self.inputs_array, self.labels_array, self.domains_array)
+        arrays = read_npz(Path(self.path), required, optional=[self.split_array])
         inputs = as_inputs(arrays[self.inputs_array], f"'{self.inputs_array}' in {self.path}")
         classes, labels = self._names(self.labels_array, arrays[self.labels_array], len(inputs))
         domain_names, domains = self._names(self.domains_array, arrays[self.domains_array], len(inputs))
