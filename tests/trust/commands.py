@@ -50,7 +50,7 @@ class Command:
                 code = main(list(self.arguments))
             except SystemExit as left:  # the parser of options leaves this way
                 code = left.code if isinstance(left.code, int) else 1
-        told, complaints = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
+        told, complaints = (stream.buffer.getvalue().decode() for stream in (out, err))
         return Reply(code, self.read(told) if code == 0 or (code == 1 and self.partial) else None, told, complaints)
 
 
