@@ -47,7 +47,7 @@ def test_prepare_decodes_once_and_prints_the_same_summary(make_folder: MakeFolde
     assert first.stderr.startswith(f"decoding 12 images into {store_folder(root)} (about 46.1 kB)\ndone after ")
     assert second.stderr == ""
     assert first.stdout == second.stdout
-    assert first.stdout.startswith("12 examples, 3 domains, 2 classes; fingerprint ")
+    assert first.stdout.startswith("12 examples, 3 domains, 2 classes, images 32 x 40; fingerprint ")
 
 
 def test_verify_has_exit_code_0_for_whole_data_and_1_with_names_otherwise(

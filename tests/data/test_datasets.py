@@ -140,6 +140,91 @@ def test_idx_files_are_read_packed_or_not(tmp_path: Path) -> None:
         load_digits(str(tmp_path))
 
 
+def write_idx(folder: Path, number: int = 3) -> None:
+    folder.mkdir(exist_ok=True)
+    for prefix in ("train", "t10k"):
+        for name, shape in (
+            (f"{prefix}-images-idx3-ubyte", (number, 28, 28)),
+            (f"{prefix}-labels-idx1-ubyte", (number,)),
+        ):
+            content = bytes([0, 0, 8, len(shape)]) + np.array(shape, ">u4").tobytes() + bytes(int(np.prod(shape)))
+            (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train-images-idx3-ubyte", b""),
+        ("train-images-idx3-ubyte", b"\0\0\x08\x03\0\0"),
+        ("train-images-idx3-ubyte", bytes([0, 0, 8, 3]) + b"\xff" * 12 + bytes(784)),
+        ("train-images-idx3-ubyte", bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 14, 0, 0, 0, 56]) + bytes(784)),
+        ("train-labels-idx1-ubyte", bytes([0, 0, 8, 200]) + bytes(10)),
+        ("train-labels-idx1-ubyte", bytes([0, 0, 8, 1, 0, 0, 0, 2]) + bytes(2)),
+        ("train-labels-idx1-ubyte", bytes([0, 0, 8, 1, 0, 0, 0, 3]) + bytes([1, 2, 10])),
+        ("train-labels-idx1-ubyte", bytes([0, 0, 13, 1, 0, 0, 0, 3]) + bytes(3)),
+        ("t10k-labels-idx1-ubyte.gz", b""),
+        ("t10k-labels-idx1-ubyte.gz", b"no gzip"),
+        ("t10k-labels-idx1-ubyte.gz", gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 3]) + bytes(3), mtime=0)[:-9]),
+        ("t10k-labels-idx1-ubyte.gz", gzip.compress(bytes(100), mtime=0)[:12] + b"\xff" * 10),
+    ],
+)
+def test_damaged_files_of_digits_get_one_sentence_that_names_them(name: str, content: bytes, tmp_path: Path) -> None:
+    write_idx(tmp_path / "mnist")
+    assert len(load_digits(str(tmp_path / "mnist"))[1]) == 6
+    (tmp_path / "mnist" / name.removesuffix(".gz")).unlink()
+    (tmp_path / "mnist" / name).write_bytes(content)
+    with pytest.raises(MessiError, match=rf"{tmp_path}/mnist.*; (replace it|use files of MNIST's layout)\.$"):
+        load_digits(str(tmp_path / "mnist"))
+
+
+def test_a_packed_file_that_never_ends_is_not_unpacked_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_idx(tmp_path / "mnist")
+    (tmp_path / "mnist/train-images-idx3-ubyte").unlink()
+    (tmp_path / "mnist/train-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(5_000_000)))
+    monkeypatch.setattr("messi.data.digits._MOST_BYTES", 1_000_000)
+    with pytest.raises(MessiError, match=r"idx3-ubyte\.gz holds more than 1 MB, so it is no file of MNIST; replace it"):
+        load_digits(str(tmp_path / "mnist"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"x_train": np.zeros((3, 28, 28))}, "uint8 images of 28 x 28 pixels"),
+        ({"x_test": np.zeros((2, 20, 20), np.uint8)}, "uint8 images of 28 x 28 pixels"),
+        ({"x_test": np.zeros((), np.uint8)}, "uint8 images of 28 x 28 pixels"),
+        ({"y_train": np.zeros(3)}, "a whole number for every image"),
+        ({"y_train": np.zeros(4, int)}, "a whole number for every image"),
+        ({"y_train": np.array([0, 1, -1])}, "digits from 0 to 9"),
+        ({"y_train": np.array(["a", "b", "c"])}, "a whole number for every image"),
+    ],
+)
+def test_an_npz_that_holds_no_digits_is_named(changed: dict[str, np.ndarray], sentence: str, tmp_path: Path) -> None:
+    arrays: dict[str, np.ndarray] = {
+        "x_train": np.zeros((3, 28, 28), np.uint8),
+        "x_test": np.zeros((2, 28, 28), np.uint8),
+        "y_train": np.zeros(3, int),
+        "y_test": np.zeros(2, int),
+    }
+    np.savez(tmp_path / "mnist.npz", **(arrays | changed))  # type: ignore[arg-type]
+    with pytest.raises(MessiError, match=rf"mnist\.npz must hold {sentence}"):
+        load_digits(str(tmp_path / "mnist.npz"))
+
+
+def test_digits_are_downloaded_into_messi_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+
+    def download(root: Path, **_: object) -> None:
+        asked.append(root)
+        raise RuntimeError("no network")
+
+    monkeypatch.setattr("torchvision.datasets.MNIST", download)
+    with pytest.raises(MessiError, match=rf"MNIST could not be downloaded into {home}/data \(no network\)"):
+        load_digits("download")
+    assert asked == [home / "data"]
+
+
 def test_each_subset_has_its_own_predictive_feature() -> None:
     examples = TwoSubsets().load()
     assert isinstance(examples.inputs, torch.Tensor)

@@ -15,7 +15,7 @@ from PIL import Image
 from messi.core.errors import MessiError
 from messi.data.datasets.folder import Folder
 from messi.data.listing import list_folder, make_listing
-from messi.data.pictures import read_picture
+from messi.data.pictures import SUFFIXES, read_picture
 from messi.data.watcher import LogWatcher, Watcher
 
 ODD = os.fsdecode(b"\xff\xfe not text")
@@ -114,7 +114,7 @@ def test_hidden_files_are_not_there_and_stray_ones_are_named(tmp_path: Path) -> 
     assert sorted(listing.ignored) == stray
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "JPG", "JPEG", "Png", "GIF", "tif", "TIFF", "WebP", "bmp", "ppm"])
+@pytest.mark.parametrize("suffix", ["jpg", "JPG", "JPEG", "Png", "PGM", "tif", "TIFF", "WebP", "bmp", "ppm"])
 def test_suffixes_count_in_capitals_too(suffix: str, tmp_path: Path) -> None:
     paint(tmp_path / f"data/a/cat/1.{suffix}")
     assert list_folder(tmp_path / "data").files == (f"a/cat/1.{suffix}",)
@@ -184,3 +184,27 @@ def test_a_folder_that_may_not_be_read_is_named(locked: str) -> None:
         (place / "data" / locked).chmod(0o100)
         with pytest.raises(MessiError, match=rf"The folder .*/data/?{locked}/? cannot be read: Permission denied\."):
             list_folder(place / "data")
+
+
+def test_the_suffixes_are_those_of_torchvision(tmp_path: Path) -> None:
+    """So that DomainBed, which lists a folder with torchvision, draws the same split of it."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS  # noqa: PLC0415
+
+    assert set(SUFFIXES) == set(IMG_EXTENSIONS)
+    for suffix in (*IMG_EXTENSIONS, ".gif", ".txt"):
+        paint(tmp_path / f"data/a/cat/1{suffix}")
+    listing = list_folder(tmp_path / "data")
+    assert listing.files == tuple(sorted(f"a/cat/1{suffix}" for suffix in IMG_EXTENSIONS))
+    assert listing.ignored == ("a/cat/1.gif", "a/cat/1.txt")
+
+
+def test_a_level_of_folders_too_many_is_named_with_what_to_do(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        for label in ("cat", "dog"):
+            paint(tmp_path / f"data/photo/{part}/{label}/1.png")
+    sentence = (
+        r"^The folder .*/data/photo/test has folders in it \(cat, dog\) where images are expected: the layout is "
+        r"domain/class/image\. Move the class folders up by one level, or list the images in a table"
+    )
+    with pytest.raises(MessiError, match=sentence):
+        list_folder(tmp_path / "data")

@@ -1,6 +1,9 @@
 """Your own data: tables, arrays, folders and folders of WILDS, as people really have them."""
 
 import dataclasses
+import os
+import struct
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from pyarrow import parquet
 from messi.cli.sources import BY_PATH, find_data
 from messi.core.errors import MessiError
 from messi.data.datasets._base import DATASETS
-from messi.data.datasets.arrays import Arrays
+from messi.data.datasets.arrays import Arrays, read_inputs
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.table import Table
 from messi.data.datasets.wilds import Wilds
@@ -87,6 +90,16 @@ def test_paths_may_be_absolute_or_start_from_another_folder(tmp_path: Path, rows
         Table(path=str(elsewhere)).load()
 
 
+def test_paths_may_go_up_within_the_root_and_have_backslashes_and_links(tmp_path: Path, rows: list[Row]) -> None:
+    """What leads out of the root is refused, and nothing else: on Linux a name may hold a backslash."""
+    (tmp_path / "images" / "d0" / "c0").rename(tmp_path / "elsewhere")
+    (tmp_path / "images" / "d0" / "c0").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "images" / "d1" / "c2").rename(tmp_path / "images" / "d1" / "c\\2")
+    changed = [(path.replace("d1/c2", "d1/c\\2"), label, domain) for path, label, domain in rows]
+    table = write(tmp_path / "table.csv", [HEADER, *((f"images/../{p}", c, d) for p, c, d in changed)])
+    check(Table(path=str(table)).load())
+
+
 def test_names_may_have_blanks_commas_quotes_and_any_script(tmp_path: Path) -> None:
     names = ["a b.png", "c,d.png", 'e"f.png', "größe 中.png", "line\nbreak.png"]
     for number, name in enumerate(names):
@@ -155,11 +168,25 @@ def test_parquet_columns_may_hold_numbers(tmp_path: Path) -> None:
         ),
         pytest.param("path;label;domain\na;b;c\n", r"Separate the columns by commas, or by tabs in", id="semicolons"),
         pytest.param("path,label,domain,label\na,b,c,d\n", r"several columns named 'label'; rename", id="same names"),
-        pytest.param("path,label,domain\n", r"The table .* has no rows", id="no rows"),
+        pytest.param("path,label,domain\n", r"has no rows; below its header it must have one for every", id="no rows"),
         pytest.param("path,label,domain\n\n\n", r"The table .* has no rows", id="blank rows"),
-        pytest.param("", r"The table .* cannot be read: .* with a header", id="empty file"),
+        pytest.param(
+            "", r"The table .* is empty; it must have a header, such as path,label,domain, and", id="empty file"
+        ),
         pytest.param("\n\n", r"The table .* has no rows", id="blank file"),
         pytest.param('path,label,domain\n"a,b,c\n', r"The table .* cannot be read", id="open quote"),
+        pytest.param(
+            "path,label,domain\na.png,b,c\n../../etc/x.png,b,c\n",
+            r"Row 3 of .* has the path '../../etc/x.png', which leaves the folder .*; write .* named by --root, or",
+            id="path that leaves the root",
+        ),
+        pytest.param("path,label,domain\na/../../x.png,b,c\n", r"Row 2 of .* which leaves the folder", id="hidden .."),
+        pytest.param(
+            "path,label,domain\nC:\\photos\\x.png,b,c\n",
+            r"Row 2 of .* has the Windows path 'C:\\ph.*--root",
+            id="drive",
+        ),
+        pytest.param("path,label,domain\nphotos\\x.png,b,c\n", r"write it with / instead of \\ and", id="backslash"),
         pytest.param("path,label,domain\nno.png,b,c\n", r"The image .*no.png cannot be read: No such file", id="file"),
     ],
 )
@@ -261,10 +288,18 @@ def test_arrays_may_have_other_names(tmp_path: Path) -> None:
         ({"inputs": np.zeros((4, 8, 8, 0), np.uint8)}, r"'inputs' in .* uint8 of the shape \[4, 8, 8, 0\]"),
         ({"inputs": np.zeros((4, 0, 8, 3), np.uint8)}, r"'inputs' in .* uint8 of the shape \[4, 0, 8, 3\]"),
         ({"inputs": np.zeros((4, 2), np.int64)}, r"'inputs' in .* but is int64"),
+        (
+            {"inputs": np.zeros((4, 2), np.uint8)},
+            r"uint8 of the shape \[4, 2\]\. Save features as floats, with .astype",
+        ),
         ({"inputs": np.zeros((4, 0))}, r"'inputs' in .* but is float64 of the shape \[4, 0\]"),
         ({"inputs": np.zeros(())}, r"'inputs' in .* but is float64 of the shape \[\]"),
         ({"inputs": np.array([[1.0, np.nan]] * 4)}, r"'inputs' in .* infinite or not a number"),
         ({"inputs": np.array([[1.0, -np.inf]] * 4)}, r"'inputs' in .* infinite or not a number"),
+        (
+            {"inputs": np.array([[1, 2, 3], [4, 5, np.nan], [7, 8, 9], [np.inf, 1, np.nan]])},
+            r": 3 in 2 of 4 rows, the first in row 1, column 2, counted from 0\. Replace or remove them\.$",
+        ),
         ({"labels": np.array([0, 1])}, r"'labels' in .* must hold 4 whole numbers or texts, .* of the shape \[2\]"),
         ({"labels": np.zeros((4, 1), int)}, r"'labels' in .* of the shape \[4, 1\]"),
         ({"labels": np.array([0.0, 1.0, 0.5, np.nan])}, r"'labels' in .* but is float64"),
@@ -388,3 +423,59 @@ def test_upper_case_suffixes_are_read_like_lower_case_ones(tmp_path: Path, rows:
     columns = dict(zip(HEADER, map(list, zip(*rows, strict=True)), strict=True))
     parquet.write_table(pyarrow.table(columns), tmp_path / "TABLE.PARQUET")
     check(Table(path=str(tmp_path / "TABLE.PARQUET")).load())
+
+
+def npz(path: Path, name: str, header: bytes, values: bytes, *, claimed: int | None = None) -> str:
+    """Write an archive of one array whose header, or whose entry, may say anything."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{name}.npy", header + values)
+    if claimed is not None:
+        content = path.read_bytes()
+        size = struct.pack("<I", len(header + values))
+        assert content.count(size) >= 2
+        path.write_bytes(content.replace(size, struct.pack("<I", claimed)))
+    return str(path)
+
+
+def npy_header(shape: str, dtype: str = "<f4") -> bytes:
+    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    text += b" " * (117 - len(text)) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    ("shape", "claimed"),
+    [
+        ("(100000, 200000)", None),
+        ("(100000, 200000)", 2**32 - 2),
+        ("(-1, 8)", None),
+        ("(3, 2)", None),
+        ("(1, 2)", None),
+        ("(99999999999999999999999, 99999999999999999999)", None),
+    ],
+)
+def test_an_array_that_claims_more_than_the_file_holds_takes_no_memory(
+    shape: str, claimed: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("It was read."))
+    path = npz(tmp_path / "lie.npz", "inputs", npy_header(shape), bytes(16), claimed=claimed)
+    with pytest.raises(MessiError, match=r"lie\.npz cannot be read: it must be an \.npz file of plain arrays"):
+        read_inputs(Path(path), "inputs")
+
+
+def test_an_array_that_is_larger_than_the_memory_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed(tmp_path / "bomb.npz", inputs=np.zeros((1000, 1000), np.float32))
+    assert (tmp_path / "bomb.npz").stat().st_size < 10_000
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}.__getitem__)
+    with pytest.raises(
+        MessiError, match=r"bomb\.npz cannot be read: 'inputs\.npy' takes 4 MB, and this machine has 4\.1"
+    ):
+        read_inputs(tmp_path / "bomb.npz", "inputs")
+
+
+def test_arrays_that_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
+    objects = np.array([{"a": 1}], object)
+    examples = save_arrays(tmp_path, inputs=np.zeros((4, 2)), labels=LABELS, domains=PLACES, notes=objects).load()
+    assert len(examples) == 4

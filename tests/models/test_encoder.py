@@ -123,3 +123,53 @@ def test_the_first_resnet_has_its_strides_in_the_first_convolutions() -> None:
     assert {block.conv2.stride for block in blocks} == {(1, 1)}
     with pytest.raises(MessiError, match="Give a file with --weights"):
         EncoderConfig(backbone="resnet50_v1").build((3, 64, 64))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "size"), [("tiny_cnn", 64), ("small_cnn", 8), ("mlp", 40), ("test_vit", 64), ("test_resnet", 96)]
+)
+def test_images_may_have_another_size(backbone: str, size: int) -> None:
+    config = EncoderConfig(backbone=backbone, pretrained=False, image_size=size)
+    spec = config.input_spec((3, 500, 400))
+    assert spec.shape == (3, size, size)
+    encoder = config.build(spec.shape).eval()
+    assert encoder(torch.randn(2, *spec.shape)).shape == (2, encoder.width)
+
+
+def test_a_vision_transformer_of_another_size_starts_from_the_weights_of_its_own(tmp_path: Path) -> None:
+    """Positions are interpolated, all else is as it was; at the published size nothing changes."""
+    donor = timm.create_model("test_vit", num_classes=0)
+    torch.save(donor.state_dict(), tmp_path / "weights.pt")
+    config = EncoderConfig(backbone="test_vit", weights=str(tmp_path / "weights.pt"), image_size=64)
+    state = config.build((3, 64, 64)).network.state_dict()
+    before = donor.state_dict()
+    assert {name for name in before if not torch.equal(state[name], before[name])} == {"pos_embed"}
+    assert state["pos_embed"].shape[1] == 4 * 4 + 1
+    same = EncoderConfig(backbone="test_vit", weights=str(tmp_path / "weights.pt"), image_size=160)
+    assert all(
+        torch.equal(value, before[name]) for name, value in same.build((3, 160, 160)).network.state_dict().items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("backbone", "size", "sentence"),
+    [
+        ("test_vit", 100, r"image_size must be a multiple of 16, the patches of 'test_vit', but is 100\."),
+        ("mixer_s16_224", 64, r"The backbone 'mixer_s16_224' cannot take images of 64 x 64 pixels .* --image-size"),
+        ("tiny_cnn", 4, r"image_size must be at least 8 and at most 1024, but is 4\."),
+    ],
+)
+def test_a_size_that_a_backbone_cannot_take_is_refused(backbone: str, size: int, sentence: str) -> None:
+    with pytest.raises(MessiError, match=sentence):
+        EncoderConfig(backbone=backbone, pretrained=False, image_size=size).build((3, size, size))
+
+
+def test_features_have_no_image_size() -> None:
+    with pytest.raises(MessiError, match="image_size is for images, but the data has features; leave --image-size out"):
+        EncoderConfig(backbone="mlp", image_size=32).input_spec((9,))
+
+
+def test_a_config_without_an_image_size_is_read_as_before() -> None:
+    config = EncoderConfig(backbone="tiny_cnn")
+    written = {key: value for key, value in config.to_dict().items() if key != "image_size"}
+    assert EncoderConfig.from_dict(written) == config

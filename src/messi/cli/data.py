@@ -16,6 +16,7 @@ from messi.data.datasets._base import DATASETS, DataConfig, PictureData
 from messi.data.datasets._benchmark import Benchmark
 from messi.data.examples import Examples
 from messi.data.images import Images
+from messi.data.summary import summary
 from messi.data.verify import Finding, verify
 
 _SHOWN = 20
@@ -62,9 +63,10 @@ def verify_all(arguments: list[str]) -> int:
     data, _ = _parse("verify", verify_all, arguments)
     if not isinstance(data, PictureData):
         raise MessiError(f"There are no files to verify: '{data.name}' is made or read as a whole.")
-    listing, store = data.prepare(data_progress())
+    watcher = data_progress()
+    listing, store = data.prepare(watcher)
     manifest = data.manifest if isinstance(data, Benchmark) else None
-    version, findings = verify(listing, store, manifest)
+    version, findings = verify(listing, store, manifest, watcher)
     say(f"{len(listing):,} images, {len(listing.domain_names)} domains, {len(listing.classes)} classes")
     if manifest and version:
         say(f"compared with {manifest.title}, version '{version.name}' ({version.images:,} images)")
@@ -174,5 +176,4 @@ def _print_findings(findings: list[Finding]) -> None:
 
 
 def _summary(examples: Examples) -> str:
-    names = f"{len(examples.domain_names)} domains, {len(examples.classes)} classes"
-    return f"{len(examples):,} examples, {names}; fingerprint {examples.fingerprint[:12]}"
+    return f"{summary(examples)}; fingerprint {examples.fingerprint[:12]}"

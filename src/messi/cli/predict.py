@@ -1,4 +1,4 @@
-"""``messi predict``: classify images with a trained model."""
+"""``messi predict``: classify images or features with a trained model."""
 
 import os
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from messi.cli.output import Format, Row, note, print_rows
 from messi.core.errors import MessiError
+from messi.data.datasets.arrays import read_inputs
 from messi.data.listing import visible
 from messi.data.pictures import is_picture
 from messi.data.threads import single_threads
@@ -31,39 +32,71 @@ def predict(
     /,
     *,
     algorithm: Path | None = None,
+    inputs_array: str = "inputs",
     device: str | None = None,
     form: Annotated[Format, tyro.conf.arg(name="format")] = "table",
 ) -> int:
-    """Print class, probability and expert weights of every image.
+    """Print class, probability and expert weights of every image, or of every row of features.
 
     An image that cannot be read is reported by name; the others still get their answer, and the exit code is 2.
 
     Args:
         run: A run folder or a model file.
         paths: Image files, or folders that are searched for them, hidden ones aside; one named twice counts once.
+            Or .npz files with features [N, F] or uint8 images.
         algorithm: The file with the method, where it is not one of messi's own; it is run, so it must be yours.
+        inputs_array: The array in an .npz file to predict.
         device: Such as cpu or cuda:0; by default a GPU if there is one.
         form: Table, CSV or JSON.
 
     """
     model = load(run, device=pick_device(device), algorithm=algorithm)
     files = find_images(paths)
-    table: list[Row] = []
-    for start in range(0, len(files), _AT_ONCE):
-        read, bad = read_all(model, files[start : start + _AT_ONCE])
-        for error in bad:
-            note(f"messi: {error}", style="red")
-        if read:
-            table += rows(list(read), model.predict(list(read.values())))
+    arrays, images = ([file for file in files if (file.suffix.lower() == ".npz") == kind] for kind in (True, False))
+    if images and arrays:
+        raise MessiError("Images and .npz files get tables of different columns; predict them one after the other.")
+    if images and len(model.spec.shape) == 1:
+        raise MessiError(
+            f"This model takes {model.spec.shape[0]} features, but {images[0]} is no .npz file; save the features [N, "
+            f"{model.spec.shape[0]}] as '{inputs_array}' in one, with numpy.savez."
+        )
+    table = [row for file in arrays for row in _array_rows(model, file, inputs_array)]
+    bad = len(images)
+    for start in range(0, len(images), _AT_ONCE):
+        found = _image_rows(model, images[start : start + _AT_ONCE])
+        table += found
+        bad -= len(found)
     if table:
         print_rows(table, form)
-    return 0 if len(table) == len(files) else 2
+    return 2 if bad else 0
+
+
+def _image_rows(model: Model, files: list[Path]) -> list[Row]:
+    """Return a row for every image that can be read, and say which cannot."""
+    read, bad = read_all(model, files)
+    for error in bad:
+        note(f"messi: {error}", style="red")
+    return rows([{"image": str(file)} for file in read], model.predict(list(read.values()))) if read else []
+
+
+def _array_rows(model: Model, file: Path, name: str) -> list[Row]:
+    inputs = read_inputs(file, name)
+    wanted, given = model.spec.shape, tuple(inputs.shape[1:])
+    if (given != wanted) if len(wanted) == 1 or len(given) == 1 else (given[0] != wanted[0]):
+        raise MessiError(
+            f"'{name}' in {file} must hold {_kind(wanted)}, as the model was trained on, but holds {_kind(given)}."
+        )
+    return rows([{"file": str(file), "row": index} for index in range(len(inputs))], model.predict(inputs))
+
+
+def _kind(shape: tuple[int, ...]) -> str:
+    return f"rows of {shape[0]} features" if len(shape) == 1 else f"uint8 images of {shape[0]} channels"
 
 
 def find_images(paths: tuple[Path, ...]) -> list[Path]:
     """Return the named files and the image files in the named folders."""
     if not paths:
-        raise MessiError("There is nothing to predict; name at least one image or folder.")
+        raise MessiError("There is nothing to predict; name at least one image, folder or .npz file.")
     files = []
     for path in paths:
         if path.is_dir():
@@ -104,15 +137,11 @@ def read_all(model: Model, files: list[Path]) -> tuple[dict[Path, Tensor], list[
     return read, [error for error in found.values() if isinstance(error, MessiError)]
 
 
-def rows(files: list[Path], answers: Answers) -> list[Row]:
-    """Return one row per image."""
+def rows(inputs: list[Row], answers: Answers) -> list[Row]:
+    """Return one row per input, which begins with what names it."""
     table = []
-    for index, (file, label) in enumerate(zip(files, answers.labels, strict=True)):
-        row: Row = {
-            "image": str(file),
-            "class": label,
-            "probability": float(answers.probabilities[index].max()),
-        }
+    for index, (name, label) in enumerate(zip(inputs, answers.labels, strict=True)):
+        row: Row = {**name, "class": label, "probability": float(answers.probabilities[index].max())}
         if answers.experts is not None:
             row |= {f"expert{m}": weight for m, weight in enumerate(answers.experts[index].tolist(), start=1)}
         table.append(row)

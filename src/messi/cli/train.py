@@ -16,6 +16,9 @@ from messi.cli.sources import called, find_data
 from messi.core.registry import short_name
 from messi.core.rundir import RunDir, folder_name
 from messi.data.datasets._base import PictureData
+from messi.data.examples import Examples
+from messi.data.summary import summary
+from messi.data.watcher import Watcher
 from messi.engine.config import RunConfig
 from messi.engine.prepare import pick_device
 from messi.engine.run import RunResult
@@ -27,7 +30,7 @@ def main(arguments: list[str]) -> int:
     """Train, print the results and write the report."""
     config, out, device, capture = parse(arguments)
     watcher = data_progress()
-    load = functools.cache(functools.partial(config.data.load, watcher))
+    load = functools.cache(functools.partial(_load, config, watcher))
     # A wrong name of a domain is told before a single image is decoded.
     known = config.data.listing(watcher) if isinstance(config.data, PictureData) else load()
     configs = runs_of(config, known.domain_names)
@@ -46,6 +49,14 @@ def main(arguments: list[str]) -> int:
 def _about(config: RunConfig, device: str | None) -> str:
     target = "+".join(config.target) or "none"
     return f"data {called(config.data)}, target {target}, device {pick_device(device)}"
+
+
+def _load(config: RunConfig, watcher: Watcher) -> Examples:
+    """Load the data and say what there is of it and what the network sees of it."""
+    examples = config.data.load(watcher)
+    spec = config.resolved().encoder.input_spec(examples.input_shape)
+    say(f"data    {summary(examples, spec)}")
+    return examples
 
 
 def _show(config: RunConfig, results: list[RunResult], out: Path | None) -> None:

@@ -25,7 +25,7 @@ class Bounds:
     """An exclusive minimum."""
 
     def __contains__(self, value: float) -> bool:
-        return self.minimum <= value <= self.maximum and value > self.above and math.isfinite(value)
+        return self.minimum <= value <= self.maximum and value > self.above and -math.inf < value < math.inf
 
     def __str__(self) -> str:
         lower = f"above {self.above:g}" if self.above > -math.inf else f"at least {self.minimum:g}"

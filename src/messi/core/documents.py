@@ -6,7 +6,7 @@ The checksum is over the values, not over their spelling, and stands among them 
 import dataclasses
 import functools
 import json
-import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -131,7 +131,7 @@ def _parse_list(annotation: Any, value: Any, where: str) -> Any:
 
 
 def _parse_float(_annotation: Any, value: Any, where: str) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise MessiError(f"{where} must be a finite number, but is {_shown(value)}.")
     return float(value)
 

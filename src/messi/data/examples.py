@@ -46,6 +46,17 @@ def digest(*tensors: Tensor) -> str:
     return result.hexdigest()
 
 
+def require_finite(features: Tensor, what: str) -> None:
+    """Raise if features [N, F] have values that are infinite or not a number, and say where."""
+    bad = (~features.isfinite()).nonzero()
+    if len(bad):
+        row, column = bad[0].tolist()
+        raise MessiError(
+            f"{what} has values that are infinite or not a number: {len(bad):,} in {len(bad[:, 0].unique()):,} of "
+            f"{len(features):,} rows, the first in row {row}, column {column}, counted from 0. Replace or remove them."
+        )
+
+
 def domain_indices(examples: Examples, names: Sequence[str]) -> list[int]:
     """Return the indices of domains by name."""
     for name in names:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from messi.data.seals import Seals
+
 
 @dataclass(frozen=True)
 class Images(Sequence[Tensor]):
@@ -19,6 +21,8 @@ class Images(Sequence[Tensor]):
     sizes: Tensor
     """[N, 2] height and width."""
     channels: int
+    seals: Seals | None = None
+    """Checksums of what lies in a file."""
 
     @classmethod
     def pack(cls, images: Sequence[Tensor] | Tensor) -> "Images":
@@ -40,14 +44,25 @@ class Images(Sequence[Tensor]):
         """Return one image [channels, height, width]: a view."""
         start, (height, width) = int(self.offsets[index]), self.sizes[index].tolist()
         flat = self.pixels[start : start + height * width * self.channels]
+        if self.seals:
+            self.seals.check(start, flat)
         return flat.view(height, width, self.channels).permute(2, 0, 1)
 
     def select(self, indices: Tensor | slice) -> "Images":
         """Return some of the images, without touching a pixel."""
         return replace(self, offsets=self.offsets[indices], sizes=self.sizes[indices])
 
+    def check(self) -> None:
+        """Compare the images that have a checksum with it, unless they were before; raise if one is damaged."""
+        if self.seals is None:
+            return
+        lengths = self.sizes.prod(1) * self.channels
+        for start, length in zip(self.offsets.tolist(), lengths.tolist(), strict=True):
+            self.seals.check(start, self.pixels[start : start + length])
+
     def stack(self) -> Tensor:
         """Return images that are all of one size as one tensor [N, channels, height, width]."""
+        self.check()
         height, width = self.sizes[0].tolist()
         length = height * width * self.channels
         if (self.offsets % length).any():
@@ -57,12 +72,13 @@ class Images(Sequence[Tensor]):
 
     def gather(self, *, device: torch.device | None = None, pinned: bool = False) -> "Images":
         """Return a copy that holds the pixels of these images alone, on a device or in pinned memory."""
+        self.check()
         lengths = self.sizes.prod(1) * self.channels
         starts = _starts(lengths)
         pixels = torch.empty(int(lengths.sum()), dtype=torch.uint8, device=device, pin_memory=pinned)
         for source, start, length in zip(self.offsets.tolist(), starts.tolist(), lengths.tolist(), strict=True):
             pixels[start : start + length].copy_(self.pixels[source : source + length], non_blocking=True)
-        return replace(self, pixels=pixels, offsets=starts)
+        return replace(self, pixels=pixels, offsets=starts, seals=None)
 
     def to(self, device: torch.device) -> "Images":
         """Return the images with everything that says where they are on a device."""

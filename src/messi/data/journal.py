@@ -1,15 +1,21 @@
 """The journal of a store: which files were decoded, and where their pixels are.
 
-A line is written after its pixels are on the disk, so whatever the journal says is whole.
+A line is written after its pixels are on the disk, so whatever the journal says is whole. It ends with a checksum of
+itself and holds one of the pixels; a line that is damaged does not count, so its file is decoded again. Lines of messi
+0.1 have neither.
 """
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from messi.core.checksum import checksum
+from messi.core.errors import MessiError
 from messi.core.files import write_bytes, writing
+from messi.core.regular import open_regular, read_regular
 from messi.data.decode import Decoded
 
 CHANNELS = 3
@@ -28,6 +34,8 @@ class Entry(NamedTuple):
     """When it was last changed, in nanoseconds."""
     digest: str
     """Of its bytes."""
+    checksum: str = ""
+    """Of the pixels; none in lines of messi 0.1."""
 
     @property
     def end(self) -> int:
@@ -38,19 +46,57 @@ class Entry(NamedTuple):
 def read_journal(folder: Path) -> dict[str, Entry]:
     """Return the last whole entry of every file; pixels that did not reach the disk do not count."""
     journal, pixels = folder / "journal", folder / "pixels"
-    if not journal.exists() or not pixels.exists():
-        return {}
-    available = pixels.stat().st_size
-    entries = map(_read_line, journal.read_bytes().split(b"\n")[:-1])
+    lines, available = b"", 0
+    if journal.exists():
+        with reading(journal):
+            lines = read_regular(journal)
+    if pixels.exists():
+        with reading(pixels), open_regular(pixels) as file:
+            available = os.fstat(file.fileno()).st_size
+    entries = map(_read_line, lines.split(b"\n")[:-1])
     return {entry.file: entry for entry in entries if entry and entry.end <= available}
+
+
+def write_journal(folder: Path, entries: Mapping[str, Entry]) -> None:
+    """Write the whole journal anew."""
+    write_bytes(folder / "journal", _lines(entries.values()))
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn an operating-system error at a file of a store into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise MessiError(
+            f"Could not read {path}: {error.strerror}. Make it readable, or delete its folder, and the images are "
+            "decoded again."
+        ) from error
 
 
 def _read_line(line: bytes) -> Entry | None:
     """Return what a line of the journal says; after a power failure it may hold anything."""
+    content, bracket, mark = line.rpartition(b"]")
+    content += bracket
+    if mark and mark != _mark(content):
+        return None
     try:
-        return Entry(*json.loads(line))
+        entry = Entry(*json.loads(content.decode()))  # json's own decoding of bytes takes as long as all the rest
     except (TypeError, ValueError):
         return None
+    return entry if mark or _is_old(entry) else None
+
+
+def _is_old(entry: Entry) -> bool:
+    """Tell whether messi 0.1 can have written a line that has no checksum."""
+    texts, numbers = (entry.file, entry.digest), entry[1:6]
+    if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in numbers):
+        return False
+    return not entry.checksum and entry.offset >= 0 and entry.height > 0 and entry.width > 0
+
+
+def _mark(content: bytes) -> bytes:
+    return f" {checksum([content])}".encode()
 
 
 class Appender:
@@ -84,13 +130,15 @@ class Appender:
         with writing(self._folder / "pixels"):
             for item in decoded:
                 if item.pixels is None:  # the file was touched, but its bytes are those decoded before
-                    old = self._known[item.file]
-                    offset, height, width = old.offset, old.height, old.width
+                    size, time = present[item.file]
+                    entry = self._known[item.file]._replace(size=size, time=time)
                 else:
-                    offset, (height, width) = self._end, item.pixels.shape[:2]
+                    height, width = item.pixels.shape[:2]
+                    of_pixels = checksum([item.pixels.data.cast("B")])
+                    entry = Entry(item.file, self._end, height, width, *present[item.file], item.digest, of_pixels)
                     self._pixels.write(item.pixels.data)
                     self._end += item.pixels.nbytes
-                entries[item.file] = Entry(item.file, offset, height, width, *present[item.file], item.digest)
+                entries[item.file] = entry
             self._pixels.flush()
             os.fsync(self._pixels.fileno())
             self._journal.write(_lines(entries.values()))
@@ -100,4 +148,9 @@ class Appender:
 
 
 def _lines(entries: Iterable[Entry]) -> bytes:
-    return "".join(json.dumps(entry) + "\n" for entry in entries).encode()
+    return b"".join(map(_line, entries))
+
+
+def _line(entry: Entry) -> bytes:
+    content = json.dumps(entry if entry.checksum else entry[:-1]).encode()
+    return content + (_mark(content) if entry.checksum else b"") + b"\n"

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from messi.core.errors import MessiError
-from messi.data.pictures import is_picture
+from messi.data.pictures import SUFFIXES, is_picture
+from messi.data.watcher import some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +107,21 @@ def _images(root: Path, place: str) -> tuple[list[str], list[str]]:
     names = visible(root / place)
     images = [place + name for name in names if is_picture(name)]
     if not images:
-        raise MessiError(f"The class folder {root / place} has no images; put images into it or remove it.")
+        raise _no_images(root / place, names)
     return images, [place + name for name in names if not is_picture(name)]
+
+
+def _no_images(folder: Path, names: Sequence[str]) -> MessiError:
+    folders = [name for name in names if (folder / name).is_dir()]
+    if not folders:
+        return MessiError(
+            f"The class folder {folder} has no images ({', '.join(SUFFIXES)}); put images into it or remove it."
+        )
+    return MessiError(
+        f"The folder {folder} has folders in it ({some(folders)}) where images are expected: the layout is "
+        "domain/class/image. Move the class folders up by one level, or list the images in a table with the columns "
+        "path, label, domain and, for parts such as train and test, split."
+    )
 
 
 def visible(parent: Path) -> list[str]:

@@ -3,10 +3,12 @@
 What becomes of odd files: truncated, empty or foreign ones are refused by name, and so are 32-bit and floating-point
 pixels, whose range only their maker knows. The content decides, not the suffix. The first frame of an animation is
 taken, 16 bits are cut to the upper 8, CMYK and palettes become RGB, transparency is dropped, EXIF rotation is applied.
+Only regular files are opened, and what a header claims is compared with ``MOST_PIXELS`` before anything is decoded.
 """
 
 import hashlib
 import io
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +20,24 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
 from messi.core.errors import MessiError
+from messi.core.regular import open_regular
+from messi.data.room import Room
+from messi.data.workplace import amount
 
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+"""Those of torchvision's ImageFolder, so that a folder has the images, and the split, that it has in DomainBed."""
+MOST_PIXELS = 100_000_000
+"""The largest image that is decoded, and the most pixels that all threads together decode at a time.
+
+Pillow takes 4 bytes for a pixel and up to twice as many again to turn and convert it, so this bounds decoding to about
+1.2 GB of memory. What counts is what is really decoded: a JPEG far too large is decoded at an eighth of its size.
+"""
+MOST_BYTES = 1_000_000_000
+"""The largest image file: four channels of 16 bits for ``MOST_PIXELS``, uncompressed, take 800 MB."""
+# What the suffixes may hold; among Pillow's other formats is one that it gives to another program (EPS).
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF", "JPEG2000")
+_DIGEST = 16
+_PIXELS, _BYTES = Room(MOST_PIXELS), Room(MOST_BYTES)
 # The smallest crop of the augmentation (70 % of the area) is still larger than 224 pixels then.
 LONGEST_SIDE = 320
 _TURNS = {
@@ -55,20 +73,45 @@ def read_picture(path: Path, *, channels: int = 3) -> Tensor:
 def read_picture_and_digest(path: Path, *, channels: int = 3) -> tuple[Tensor, str]:
     """Read an image file and a digest of its bytes."""
     try:
-        content = path.read_bytes()
-        with Image.open(io.BytesIO(content)) as opened:
-            width, height = bounded(*opened.size)
-            opened.draft(None, (2 * width, 2 * height))  # a JPEG far too large is decoded at a half, quarter or eighth
-            picture = to_tensor(opened, channels=channels)
+        with open_regular(path) as file, _BYTES.taken(_within(os.fstat(file.fileno()).st_size)):
+            content = file.read()
+            with Image.open(io.BytesIO(content), formats=_FORMATS) as opened:
+                pixels = _draft(opened)
+                with _PIXELS.taken(pixels):
+                    picture = to_tensor(opened, channels=channels)
     except Exception as error:  # Pillow's readers raise all kinds of them at damaged files
         raise MessiError(f"The image {path} cannot be read: {_reason(error)}. Replace or remove it.") from error
-    return picture, hashlib.blake2b(content, digest_size=16).hexdigest()
+    return picture, hashlib.blake2b(content, digest_size=_DIGEST).hexdigest()
+
+
+def read_digest(path: Path) -> str:
+    """Return the digest of a file's bytes alone."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=_DIGEST)).hexdigest()
 
 
 def read_size(path: Path) -> tuple[int, int]:
     """Return the height and width that an image will have, from the first bytes of its file."""
-    with Image.open(path) as opened:
+    with open_regular(path) as file, Image.open(file, formats=_FORMATS) as opened:
         return bounded(*opened.size)[::-1]
+
+
+def _within(size: int) -> int:
+    if size > MOST_BYTES:
+        raise MessiError(f"its {amount(size)} exceed the limit of {amount(MOST_BYTES)}; make it smaller")
+    return size
+
+
+def _draft(opened: Image.Image) -> int:
+    """Let a JPEG far too large be decoded at a half, quarter or eighth, and return how many pixels will be decoded."""
+    width, height = opened.size
+    smaller_width, smaller_height = bounded(width, height)
+    opened.draft(None, (2 * smaller_width, 2 * smaller_height))
+    # A progressive JPEG is kept in memory as a whole until its last byte is read.
+    pixels = width * height if opened.info.get("progressive") else opened.width * opened.height
+    if pixels > MOST_PIXELS:
+        raise MessiError(f"its {width:,} x {height:,} pixels exceed the limit of {MOST_PIXELS:,}; make it smaller")
+    return pixels
 
 
 def bounded(width: int, height: int) -> tuple[int, int]:
@@ -79,7 +122,8 @@ def bounded(width: int, height: int) -> tuple[int, int]:
 
 def to_tensor(picture: Image.Image, *, channels: int = 3) -> Tensor:
     """Turn a picture upright, bound its longer side and return it as uint8 [channels, height, width]."""
-    upright = _eight_bits(_upright(picture)).convert("L" if channels == 1 else "RGB")
+    upright, mode = _eight_bits(_upright(picture)), "L" if channels == 1 else "RGB"
+    upright = upright if upright.mode == mode else upright.convert(mode)  # which would copy it
     size = bounded(*upright.size)
     resized = upright.resize(size, Image.Resampling.BICUBIC) if size != upright.size else upright
     pixels = torch.from_numpy(np.array(resized))
@@ -113,6 +157,8 @@ def _eight_bits(picture: Image.Image) -> Image.Image:
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "it is damaged or no image"
+    if isinstance(error, Image.DecompressionBombError):
+        return f"its pixels exceed the limit of {MOST_PIXELS:,}; make it smaller"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error).rstrip(".") or "it is damaged or no image"

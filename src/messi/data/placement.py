@@ -16,6 +16,8 @@ from messi.data.threads import single_threads
 _SHARE = 0.5
 # Batches that are read ahead of the one in use, and by how many threads.
 _AHEAD, _READERS = 3, 2
+# Images that a thread compares with their checksums in one go.
+_PART = 64
 
 
 def place(images: Images, device: torch.device, *, gpu_room: int | None = None, host_room: int | None = None) -> Images:
@@ -26,10 +28,20 @@ def place(images: Images, device: torch.device, *, gpu_room: int | None = None, 
     if gpu_room is None:
         gpu_room = int(_SHARE * torch.cuda.mem_get_info(device)[0])
     if size <= gpu_room:
-        return replace(images, pixels=images.pixels.to(device))
+        return replace(_checked(images), pixels=images.pixels.to(device), seals=None)
     if host_room is None:
         host_room = int(_SHARE * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return replace(images, pixels=images.pixels.pin_memory()) if size <= host_room else images
+    if size <= host_room:
+        return replace(_checked(images), pixels=images.pixels.pin_memory(), seals=None)
+    return images
+
+
+def _checked(images: Images) -> Images:
+    """Compare all images with their checksums, in threads: this reads them from the disk, and moving them does not."""
+    with single_threads(os.cpu_count() or 1) as threads:
+        parts = [images.select(slice(start, start + _PART)) for start in range(0, len(images), _PART)]
+        list(threads.map(Images.check, parts))
+    return images
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:

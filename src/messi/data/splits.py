@@ -55,10 +55,7 @@ def make_split(
         members = (examples.domains == domain).nonzero().squeeze(1)
         needed = 1 if domain in targets and target_part == "all" else 2
         if len(members) < needed:
-            raise MessiError(
-                f"The domain '{examples.domain_names[domain]}' has {len(members)} of the {needed} examples that it "
-                "needs at least; add some, or leave the domain out."
-            )
+            raise _too_few(examples.domain_names[domain], len(members), needed, is_target=domain in targets)
         held = _held_out(examples.labels[members], kind, fraction, seed, domain)
         halves[domain] = (members[~held], members[held])
     whole = {d: torch.cat(halves[d]).sort().values for d in targets}
@@ -66,6 +63,16 @@ def make_split(
         train={d: halves[d][0] for d in sources},
         source_val={d: halves[d][1] for d in sources},
         target=whole if target_part == "all" else {d: halves[d][0] for d in targets},
+    )
+
+
+def _too_few(name: str, number: int, needed: int, *, is_target: bool) -> MessiError:
+    lack = f"domain '{name}' has {number} of the {needed} examples that it needs at least"
+    if is_target:
+        return MessiError(f"The target {lack}; add some, or choose another with --target.")
+    return MessiError(
+        f"The source {lack}, one to train on and one to validate on; add some, hold it out with --target, or name the "
+        "other domains with --sources."
     )
 
 

@@ -1,10 +1,10 @@
 """The decoded store: every image of a folder is decoded once into one file of pixels that all runs map into memory.
 
 A store is a folder with ``pixels`` (uint8, one image after the other), ``journal`` (a JSON line for every decoded
-file: where its pixels are, and the size, time and digest of the file they came from) and ``index.csv`` (domain, class
-and file of every image, for other programs). Pixels are only added, and a line is written after its pixels are on the
-disk, so whatever the journal says is whole: going on after an interruption, noticing a changed file and adding a new
-one are the same thing, namely decoding what the journal does not have.
+file: where its pixels are, their checksum, and the size, time and digest of the file they came from) and ``index.csv``
+(domain, class and file of every image, for other programs). Pixels are only added, and a line is written after its
+pixels are on the disk, so whatever the journal says is whole: going on after an interruption, noticing a changed file,
+adding a new one and replacing a damaged line are the same thing, namely decoding what the journal does not have.
 """
 
 import csv
@@ -24,12 +24,14 @@ from torch import Tensor
 
 from messi.core.errors import MessiError
 from messi.core.files import write_bytes, writing
+from messi.core.regular import open_regular, read_regular
 from messi.data.decode import decode_all
 from messi.data.home import store_home
 from messi.data.images import Images
-from messi.data.journal import CHANNELS, Appender, Entry, read_journal
+from messi.data.journal import CHANNELS, Appender, Entry, read_journal, reading
 from messi.data.listing import Listing
 from messi.data.pictures import LONGEST_SIDE, read_size, without_warnings
+from messi.data.seals import Seals
 from messi.data.watcher import Watcher
 from messi.data.workplace import amount, require_room
 
@@ -52,17 +54,25 @@ class Store:
         """Return the images of some files, mapped into memory."""
         entries = [self.entries[file] for file in files]
         size = max(entry.end for entry in self.entries.values())
+        with reading(self.folder / "pixels"), open_regular(self.folder / "pixels") as file:
+            pixels = torch.from_numpy(np.memmap(file, np.uint8, mode="c", shape=(size,)))
+        sealed = {entry.offset: (entry.file, entry.checksum) for entry in entries if entry.checksum}
         return Images(
-            pixels=torch.from_numpy(np.memmap(self.folder / "pixels", np.uint8, mode="c", shape=(size,))),
+            pixels=pixels,
             offsets=torch.tensor([entry.offset for entry in entries]),
             sizes=torch.tensor([[e.height for e in entries], [e.width for e in entries]]).T.contiguous(),
             channels=CHANNELS,
+            seals=Seals(self.folder, sealed),
         )
 
     def digests(self, files: Sequence[str]) -> Tensor:
         """Return the first 64 bits of the digests of some files."""
         digits = "".join([self.entries[file].digest[:16] for file in files])
         return torch.from_numpy(np.frombuffer(bytes.fromhex(digits), "<i8").copy())
+
+    def unsealed(self) -> list[str]:
+        """Return the files whose pixels have no checksum, because messi 0.1 decoded them."""
+        return [file for file, entry in self.entries.items() if not entry.checksum]
 
     def fingerprint(self, listing: Listing) -> str:
         """Return a digest of the files' bytes, names, classes, domains and official parts."""
@@ -91,7 +101,7 @@ def prepare_store(listing: Listing, watcher: Watcher) -> Store:
         store = Store(folder, entries, unreadable)
         _renew_index(store, listing)
         return store
-    with _locked(folder):
+    with locked(folder):
         known = read_journal(folder)  # another process may have decoded it while this one waited
         entries = _current(known, present)
         missing = [file for file in present if file not in entries]
@@ -160,7 +170,7 @@ def _estimate(root: Path, files: Sequence[str]) -> int:
 
 
 @contextmanager
-def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """Let one process at a time write to a store; others wait, or get a BlockingIOError."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -175,9 +185,10 @@ def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 def _renew_index(store: Store, listing: Listing) -> None:
     """Write the index of a whole store anew if it is missing or of other files, unless the store may only be read."""
     path, index = store.folder / "index.csv", _index(store, listing)
-    if path.exists() and path.read_bytes() == index:
-        return
-    with suppress(MessiError, BlockingIOError), _locked(store.folder, wait=False):
+    with suppress(OSError):
+        if read_regular(path) == index:
+            return
+    with suppress(MessiError, BlockingIOError), locked(store.folder, wait=False):
         write_bytes(path, index)
 
 

@@ -1,4 +1,4 @@
-"""Is the data what it should be? Compared with its manifest, and looked through for damage and for copies."""
+"""Is the data what it should be? Compared with its manifest and its store, and looked through for damage and copies."""
 
 import hashlib
 import os
@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from messi.core.regular import read_regular
 from messi.data.listing import Listing
 from messi.data.manifest import Manifest, Version
+from messi.data.recheck import recheck
 from messi.data.store import Store
+from messi.data.watcher import LogWatcher, Watcher
 
 
 @dataclass(frozen=True)
@@ -19,10 +22,15 @@ class Finding:
     text: str
 
 
-def verify(listing: Listing, store: Store, manifest: Manifest | None) -> tuple[Version | None, list[Finding]]:
+def verify(
+    listing: Listing, store: Store, manifest: Manifest | None, watcher: Watcher | None = None
+) -> tuple[Version | None, list[Finding]]:
     """Return the nearest known version of the data and everything that differs from it or is wrong."""
     findings = [Finding("ignored", f"{file} is no image file in a class folder") for file in listing.ignored]
     findings += [Finding("corrupt", reason) for reason in store.failures.values()]
+    changed, damaged = recheck(store, listing.root, watcher or LogWatcher())
+    findings += [Finding("changed", text) for text in changed]
+    findings += [Finding("corrupt", text) for text in damaged]
     findings += _duplicates(listing, store)
     if manifest is None:
         return None, findings
@@ -101,7 +109,7 @@ def _tree(listing: Listing) -> str:
     digest = hashlib.sha256()
     for file in sorted(listing.files):
         try:
-            content = (listing.root / file).read_bytes()
+            content = read_regular(listing.root / file)
         except OSError:
             content = b""  # not what was published either
         digest.update(os.fsencode(file) + b"\0" + hashlib.sha256(content).digest())

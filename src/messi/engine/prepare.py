@@ -20,6 +20,7 @@ from messi.data.recognise import seen_checksum, seen_digests
 from messi.data.sampling import Sampler
 from messi.data.splits import Split, make_split, official_split
 from messi.data.vault import Vault
+from messi.data.watcher import LogWatcher, some
 from messi.engine.averaging import Averager
 from messi.engine.config import RunConfig, Settings
 from messi.engine.ledger import Ledger
@@ -45,6 +46,7 @@ def prepare(
         raise MessiError(
             f"selection '{settings.selection}' has no data to read in this split; choose another with --selection."
         )
+    _note_unseen_classes(examples, split)
     spec = config.encoder.input_spec(examples.input_shape)
     vault = Vault(placed(examples, device), split)
     loader = loader_of(config, vault, spec, device, _sampler(config, examples, split))
@@ -75,6 +77,21 @@ def prepare(
         seen=seen,
         description=_description(config, examples, split, seen_checksum(seen)),
     )
+
+
+def _note_unseen_classes(examples: Examples, split: Split) -> None:
+    """Say which classes of the target no training example shows: no model can learn them."""
+    trained = set(examples.labels[torch.cat(list(split.train.values()))].tolist())
+    unseen: dict[str, list[str]] = {}
+    for domain, indices in split.target.items():
+        for label in sorted(set(examples.labels[indices].tolist()) - trained):
+            unseen.setdefault(examples.classes[label], []).append(examples.domain_names[domain])
+    if unseen:
+        names = [f"'{label}' (in {some(domains)})" for label, domains in unseen.items()]
+        LogWatcher().noted(
+            f"Classes that occur in the target but in no training example, so that the model cannot learn them: "
+            f"{some(names, 10)}."
+        )
 
 
 def split_of(config: RunConfig, examples: Examples) -> Split:

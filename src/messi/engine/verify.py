@@ -1,6 +1,7 @@
 """Whether the files of a run are as they were written: every byte that messi would read back."""
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +47,7 @@ def verify_run(path: Path) -> Verified:
         folder.timing: folder.read_timing,
     }
     for file, read in optional.items():
-        if file.exists():
+        if os.path.lexists(file):
             found.look(read)
     return found
 
@@ -65,7 +66,7 @@ def _verify_result(folder: RunDir, found: Verified) -> None:
     for name in folder.read_result().files:
         found.look(functools.partial(folder.require_whole, folder.path / name))
     found.look(folder.read_records)
-    if folder.diagnostics.exists():
+    if os.path.lexists(folder.diagnostics):
         found.look(folder.read_diagnostics)
 
 

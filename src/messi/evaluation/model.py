@@ -18,6 +18,7 @@ from messi.core.info import version
 from messi.core.run_documents import Count, RunDescription
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
+from messi.data.examples import require_finite
 from messi.data.images import Images
 from messi.data.pictures import read_picture, to_tensor
 from messi.data.placement import sent
@@ -66,6 +67,8 @@ class Model:
         """Predict image files, PIL images, uint8 tensors [channels, height, width] or features [F]."""
         if len(images) == 0:
             raise MessiError("There is nothing to predict; give at least one image.")
+        if len(self.spec.shape) == 1:
+            images = self._features(images)
         device = next(self.algorithm.parameters()).device
         size = batch_size or default_batch_size(device)
         batches = (images[start : start + size] for start in range(0, len(images), size))
@@ -82,6 +85,13 @@ class Model:
             probabilities=probabilities,
             experts=None if output.routing is None else output.routing.cpu(),
         )
+
+    def _features(self, inputs: Sequence[Input] | Tensor) -> Tensor:
+        features = torch.stack([self._raw(row) for row in inputs])
+        if not features.is_floating_point():
+            raise MessiError(f"Features must be floats, but are {features.dtype}; convert them with .float().")
+        require_finite(features, "The input")
+        return features
 
     def read(self, path: str | Path) -> Tensor:
         """Read an image file as this model wants it."""
@@ -181,6 +191,8 @@ def _rebuilt(tensors: dict[str, Tensor], values: dict[str, Any], files: Collecti
         raise ValueError(f"it names {len(description.classes)} classes for {description.task.num_classes} outputs")
     algorithm_config = AlgorithmConfig.from_dict(description.config["algorithm"], files=files)
     encoder = EncoderConfig.from_dict(description.config["encoder"]).without_weights()
+    if not description.spec.shape == description.task.input_shape == encoder.input_spec(description.spec.shape).shape:
+        raise ValueError(f"the inputs of its network are not of the shape {description.spec.shape}")
     with uninitialised():
         algorithm = build(algorithm_config, task=description.task, encoder=encoder)
     algorithm.load_state_dict(tensors)

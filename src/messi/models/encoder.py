@@ -6,7 +6,7 @@ import difflib
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import timm
 import torch
@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from messi.core.batch import InputSpec
-from messi.core.config import Config
+from messi.core.config import Bounds, Config
 from messi.core.errors import MessiError
 from messi.models import (
     resnet,
@@ -43,12 +43,17 @@ class EncoderConfig(Config):
     normalisation: Literal["encoder", "imagenet"] = "encoder"
     """Normalise by the statistics that a timm model was published with (mostly ImageNet's), or always by ImageNet's."""
 
+    image_size: Annotated[int, Bounds(minimum=8, maximum=1024)] | None = None
+    """Resize images to this height and width; by default what a timm model was published with, 28 for small ones."""
+
     frozen_batch_norm: bool = False
     """Keep the running statistics of pretrained BatchNorm layers, as most published DomainBed results do."""
 
     def input_spec(self, data_shape: tuple[int, ...]) -> InputSpec:
         """Return what this encoder wants to see of data whose raw inputs have ``data_shape``."""
         if len(data_shape) == 1:
+            if self.image_size:
+                raise MessiError("image_size is for images, but the data has features; leave --image-size out.")
             return InputSpec(shape=data_shape)
         channels = data_shape[0]
         mean, std = self._statistics() if channels == 3 else ((0.0,) * channels, (1.0,) * channels)
@@ -64,6 +69,8 @@ class EncoderConfig(Config):
         model = self._timm_model(input_shape)
         if self.weights:
             _load_weights(model, Path(self.weights))
+        if self.image_size:
+            _resize_model(model, str(self.backbone), self.image_size)
         width = model.head_hidden_size  # what comes out; num_features is the width before pooling
         return Encoder(model, width, frozen_batch_norm=self.frozen_batch_norm)
 
@@ -89,6 +96,8 @@ class EncoderConfig(Config):
 
     def _image_size(self) -> tuple[int, int]:
         self.check()
+        if self.image_size:
+            return (self.image_size, self.image_size)
         if self.backbone in SMALL:
             return (28, 28)
         published: Any = timm.get_pretrained_cfg(str(self.backbone))
@@ -153,6 +162,25 @@ class Encoder(nn.Module):
 
 def _one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _resize_model(model: Any, backbone: str, size: int) -> None:
+    """Let a timm model take images of another size, with the weights that it has; convolutions take any."""
+    if tuple(model.pretrained_cfg["input_size"][1:]) == (size, size):
+        return
+    patch = max(getattr(getattr(model, "patch_embed", None), "patch_size", (1,)))
+    if size % patch:
+        raise MessiError(f"image_size must be a multiple of {patch}, the patches of '{backbone}', but is {size}.")
+    try:
+        if hasattr(model, "set_input_size"):
+            model.set_input_size(img_size=(size, size))
+        elif model.pretrained_cfg.get("fixed_input_size"):
+            raise ValueError("its layers have the size of its images")
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        raise MessiError(
+            f"The backbone '{backbone}' cannot take images of {size} x {size} pixels ({error}); choose another "
+            "--image-size or --backbone."
+        ) from error
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:

@@ -11,6 +11,7 @@ from PIL import Image
 
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, ExampleRecord, Role
+from messi.core.rundir import RunDir
 from messi.reports.runs import FinishedRun
 
 PICTURES_PER_DOMAIN = 8
@@ -86,6 +87,7 @@ def pictures(runs: Sequence[FinishedRun]) -> dict[tuple[Role, str], list[Picture
         for record in run.of_kind(ExampleRecord):
             if not (run.path / record.image).parent.exists():  # a run that was copied without its pictures
                 continue
+            RunDir(run.path).require_whole(run.path / record.image)
             content = _read_png(run.path / record.image)
             key = (record.role, record.domain, record.label, content)
             if key not in found:
@@ -117,6 +119,8 @@ def _uri(kind: str, content: bytes) -> str:
 
 
 def _read_png(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise MessiError(f"The example image {path} is no regular file.")
     try:
         content = path.read_bytes()
     except OSError as error:

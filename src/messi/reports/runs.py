@@ -1,5 +1,6 @@
 """A finished run folder as values, and the names that tell several runs apart."""
 
+import os
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ def read_run(path: Path, label: str = "") -> FinishedRun:
         target_part=result.target_part,
         protocol="; ".join([result.protocol, *(f"{k} {v}" for k, v in result.deviations.items())]),
         records=tuple(folder.read_records()),
-        diagnostics=folder.read_diagnostics() if folder.diagnostics.exists() else {},
+        diagnostics=folder.read_diagnostics() if os.path.lexists(folder.diagnostics) else {},
         label=label,
     )
     if not run.selected(run.validation) or set(run.targets) - {r.domain for r in run.selected("target")}:

@@ -64,6 +64,11 @@ class PictureData(DataConfig):
         """Return all images, decoded once and mapped into memory."""
         watcher = watcher or LogWatcher()
         listing, store = self.prepare(watcher)
+        if old := store.unsealed():
+            watcher.noted(
+                f"{len(old):,} images in {store.folder} were decoded by messi 0.1 and have no checksums; "
+                "'messi data verify' compares them with their files and adds checksums."
+            )
         if store.failures:
             listing = self._without_damaged(listing, store, watcher)
         return Examples(

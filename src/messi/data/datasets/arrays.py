@@ -1,8 +1,6 @@
 """Your own arrays in an ``.npz`` file: features or images, labels and domains."""
 
 import json
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,13 +10,12 @@ import torch
 import tyro
 from torch import Tensor
 
-from messi.core.errors import MessiError, unknown_name
+from messi.core.errors import MessiError
 from messi.data.datasets._base import Augmentation, DataConfig
-from messi.data.examples import Examples, digest
+from messi.data.examples import Examples, digest, require_finite
 from messi.data.images import Images
+from messi.data.npz import read_npz
 from messi.data.watcher import Watcher
-
-_DAMAGE = (EOFError, OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +38,9 @@ class Arrays(DataConfig):
 
     def load(self, watcher: Watcher | None = None) -> Examples:  # noqa: ARG002 (nothing to tell)
         """Read the arrays."""
-        arrays = _read(Path(self.path))
-        for name in (self.inputs_array, self.labels_array, self.domains_array):
-            if name not in arrays:
-                raise unknown_name(f"array in {self.path}", name, arrays)
-        inputs = self._inputs(arrays[self.inputs_array])
+        required = (self.inputs_array, self.labels_array, self.domains_array)
+        arrays = read_npz(Path(self.path), required, optional=[self.split_array])
+        inputs = as_inputs(arrays[self.inputs_array], f"'{self.inputs_array}' in {self.path}")
         classes, labels = self._names(self.labels_array, arrays[self.labels_array], len(inputs))
         domain_names, domains = self._names(self.domains_array, arrays[self.domains_array], len(inputs))
         parts: tuple[str, ...] = ()
@@ -63,24 +58,6 @@ class Arrays(DataConfig):
             parts=parts,
         )
 
-    def _inputs(self, values: Any) -> Tensor:
-        """Return features [N, F] or images [N, C, H, W]."""
-        if values.dtype == np.uint8 and values.ndim in (3, 4) and values.size:
-            images = torch.from_numpy(values if values.ndim == 4 else values[..., None])
-            if images.shape[-1] <= 3:
-                images = images.permute(0, 3, 1, 2)
-            if images.shape[1] <= 3:
-                return images.contiguous()
-        elif np.issubdtype(values.dtype, np.floating) and values.ndim == 2 and values.size:
-            features = torch.from_numpy(values.astype(np.float32))
-            if not features.isfinite().all():
-                raise MessiError(f"'{self.inputs_array}' in {self.path} has values that are infinite or not a number.")
-            return features
-        raise MessiError(
-            f"'{self.inputs_array}' in {self.path} must be float features [N, F] or uint8 images of up to three "
-            f"channels, but is {values.dtype} of the shape {list(values.shape)}."
-        )
-
     def _names(self, array: str, values: Any, number: int) -> tuple[tuple[str, ...], Tensor]:
         """Return the sorted names and each example's index among them."""
         if values.shape != (number,) or np.issubdtype(values.dtype, np.floating):
@@ -94,9 +71,27 @@ class Arrays(DataConfig):
         return tuple(str(name) for name in names), torch.from_numpy(indices)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except _DAMAGE as error:
-        raise MessiError(f"{path} cannot be read: it must be an .npz file of plain arrays, without objects.") from error
+def read_inputs(path: Path, name: str) -> Tensor:
+    """Return the features or images in one array of an .npz file."""
+    return as_inputs(read_npz(path, [name])[name], f"'{name}' in {path}")
+
+
+def as_inputs(values: Any, what: str) -> Tensor:
+    """Return an array as features [N, F] or images [N, C, H, W]; ``what`` names it in a message."""
+    if values.dtype == np.uint8 and values.ndim in (3, 4) and values.size:
+        images = torch.from_numpy(values if values.ndim == 4 else values[..., None])
+        if images.shape[-1] <= 3:
+            images = images.permute(0, 3, 1, 2)
+        if images.shape[1] <= 3:
+            return images.contiguous()
+    elif np.issubdtype(values.dtype, np.floating) and values.ndim == 2 and values.size:
+        features = torch.from_numpy(values.astype(np.float32))
+        require_finite(features, what)
+        return features
+    advice = ""
+    if values.ndim == 2 and values.dtype.kind in "iub":
+        advice = " Save features as floats, with .astype('float32')."
+    raise MessiError(
+        f"{what} must be float features [N, F] or uint8 images of up to three channels, but is {values.dtype} of the "
+        f"shape {list(values.shape)}.{advice}"
+    )

@@ -1,7 +1,9 @@
 """Your own images by a table: CSV, TSV or Parquet with a row for every image."""
 
 import csv
+import io
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import tyro
 
 from messi.core.errors import MessiError, unknown_name
+from messi.core.regular import open_regular
 from messi.data.datasets._base import PictureData
 from messi.data.listing import Listing, make_listing
 from messi.data.watcher import Watcher
@@ -48,8 +51,24 @@ class Table(PictureData):
             if not all(cell.strip() for cell in row):
                 raise MessiError(f"Row {number} of {path} has an empty cell; fill in {', '.join(wanted.values())}.")
         root = Path(self.root) if self.root else path.parent
+        check_paths(path, root, files)
         parts = _trimmed(columns.get(self.split_column, ()))
         return make_listing(root, rows, parts=parts, numbers_in_order=True)
+
+
+def check_paths(table: Path, root: Path, files: Sequence[str]) -> None:
+    """Refuse paths that lead out of the root, which nobody would see, and those of Windows."""
+    for number, file in enumerate(files, start=_LINES_BEFORE_FIRST_ROW):
+        if "\\" in file and not (root / file).exists():
+            raise MessiError(
+                f"Row {number} of {table} has the Windows path '{file}'; write it with / instead of \\ and without a "
+                f"drive, starting from {root} or from the folder named by --root."
+            )
+        if ".." in file and Path(os.path.normpath(file)).parts[0] == "..":
+            raise MessiError(
+                f"Row {number} of {table} has the path '{file}', which leaves the folder {root}; write the path "
+                "without '..', starting from a folder named by --root, or as an absolute one."
+            )
 
 
 def _trimmed(names: Sequence[str]) -> list[str]:
@@ -68,16 +87,24 @@ def read_table(path: Path) -> dict[str, Sequence[str]]:
     """Return the columns of a table, everything as text."""
     columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
     if not any(columns.values()):
-        raise MessiError(f"The table {path} has no rows.")
+        raise MessiError(f"The table {path} has no rows; below its header it must have one for every image.")
     return columns
 
 
 def _read_csv(path: Path) -> dict[str, Sequence[str]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            header, *rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
+        with open_regular(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as file:
+            lines = list(csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True))
     except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
-        raise MessiError(f"The table {path} cannot be read: {error}. It must be CSV in UTF-8 with a header.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise MessiError(
+            f"The table {path} cannot be read: {reason}. It must be CSV in UTF-8 with a header."
+        ) from error
+    if not lines:
+        raise MessiError(
+            f"The table {path} is empty; it must have a header, such as path,label,domain, and a row for every image."
+        )
+    header, *rows = lines
     while rows and not rows[-1]:
         rows.pop()
     for number, row in enumerate(rows, start=_LINES_BEFORE_FIRST_ROW):
@@ -93,9 +120,11 @@ def _read_parquet(path: Path) -> dict[str, Sequence[str]]:
     from pyarrow import ArrowException, parquet  # noqa: PLC0415 (slow to import, needed for this alone)
 
     try:
-        table = parquet.read_table(path)
-    except (OSError, ArrowException) as error:
-        raise MessiError(f"The table {path} cannot be read as Parquet: {error}") from error
+        with open_regular(path) as file:
+            table = parquet.read_table(file)
+    except (OSError, ValueError, ArrowException) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()).rstrip(".")
+        raise MessiError(f"The table {path} cannot be read: {reason}. It must be a Parquet file.") from error
     columns = zip(table.column_names, table.columns, strict=True)
     return {name: [_text(value) for value in column.to_pylist()] for name, column in columns}
 

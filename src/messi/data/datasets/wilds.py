@@ -8,7 +8,7 @@ import tyro
 
 from messi.core.errors import MessiError
 from messi.data.datasets._base import PictureData
-from messi.data.datasets.table import read_table
+from messi.data.datasets.table import check_paths, read_table
 from messi.data.listing import Listing, make_listing
 from messi.data.watcher import Watcher
 
@@ -45,6 +45,7 @@ def list_wilds(root: Path) -> Listing:
 
 def _iwildcam(root: Path, columns: dict[str, Sequence[str]]) -> Listing:
     files = [f"train/{name}" for name in columns["filename"]]
+    check_paths(root / METADATA, root, files)
     rows = list(zip(files, columns["location_remapped"], columns["y"], strict=True))
     return make_listing(root, rows, parts=columns["split"], numbers_in_order=True)
 
@@ -55,6 +56,7 @@ def _camelyon17(root: Path, columns: dict[str, Sequence[str]]) -> Listing:
         f"patches/patient_{patient}_node_{node}/patch_patient_{patient}_node_{node}_x_{x}_y_{y}.png"
         for patient, node, x, y in names
     ]
+    check_paths(root / METADATA, root, files)
     rows = list(zip(files, columns["center"], columns["tumor"], strict=True))
     # Two hospitals are held out whole, whatever the column says of them.
     parts = [

@@ -1,0 +1,146 @@
+"""messi predict on features and images in .npz files, and what training says of data that is unlike the target."""
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from messi.cli.main import main
+from messi.core.errors import MessiError
+from messi.data.datasets.arrays import Arrays
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.run import run
+from messi.evaluation.model import load
+from messi.models.encoder import EncoderConfig
+
+TRAINING = TrainingConfig(steps=5, evaluate_every=5, batch_per_domain=4)
+FEATURES = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
+DOMAINS, LABELS = np.repeat(["a", "b", "c"], 8), np.tile(["x", "y"], 12)
+
+
+def train(folder: Path, inputs: np.ndarray, labels: np.ndarray = LABELS, image_size: int | None = None) -> Path:
+    np.savez(folder / "data.npz", inputs=inputs, labels=labels, domains=DOMAINS)
+    config = RunConfig(
+        data=Arrays(path=str(folder / "data.npz")),
+        target=("c",),
+        training=TRAINING,
+        encoder=EncoderConfig(image_size=image_size),
+    )
+    return run(config, out=folder / "run", device="cpu").path
+
+
+@pytest.fixture(scope="module", name="trained")
+def _trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("features"), FEATURES)
+
+
+def predicted(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[dict[str, str]]:
+    capsys.readouterr()
+    assert main(["predict", *map(str, arguments), "--device", "cpu", "--format", "csv"]) == 0
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def test_every_row_of_features_gets_a_class_a_probability_and_expert_weights(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "new.npz", inputs=FEATURES[:5], other=FEATURES[5:7].astype(np.float64))
+    answers = load(trained).predict(torch.from_numpy(FEATURES))
+    rows = predicted(capsys, trained, tmp_path / "new.npz")
+    assert [row["row"] for row in rows] == ["0", "1", "2", "3", "4"]
+    assert {row["file"] for row in rows} == {str(tmp_path / "new.npz")}
+    assert [row["class"] for row in rows] == answers.labels[:5]
+    wanted = answers.probabilities.max(1).values
+    assert [float(row["probability"]) for row in rows] == pytest.approx(wanted[:5].tolist(), rel=1e-5)
+    assert answers.experts is not None
+    assert [float(row["expert1"]) for row in rows] == pytest.approx(answers.experts[:5, 0].tolist(), rel=1e-4)
+    others = predicted(capsys, trained, tmp_path / "new.npz", "--inputs-array", "other")
+    assert [float(row["probability"]) for row in others] == pytest.approx(wanted[5:7].tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sentence"),
+    [
+        (
+            FEATURES[:, :2],
+            "'inputs' in {path} must hold rows of 3 features, as the model was trained on, but holds rows of 2",
+        ),
+        (
+            np.zeros((2, 8, 8), np.uint8),
+            "must hold rows of 3 features, as the model was trained on, but holds uint8 images",
+        ),
+        (
+            np.zeros((2, 3), np.uint8),
+            "but is uint8 of the shape [2, 3]. Save features as floats, with .astype('float32').",
+        ),
+        (np.array([[1, 2, 3], [4, np.nan, np.nan]]), "2 in 1 of 2 rows, the first in row 1, column 1, counted from 0."),
+    ],
+)
+def test_inputs_that_a_model_cannot_take_get_one_sentence(
+    inputs: np.ndarray, sentence: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "new.npz"
+    np.savez(path, inputs=inputs)
+    assert main(["predict", str(trained), str(path), "--device", "cpu"]) == 2
+    said = capsys.readouterr()
+    assert sentence.format(path=path) in said.err
+    assert (len(said.err.strip().splitlines()), said.out) == (1, "")
+
+
+def test_a_model_of_features_says_what_it_takes(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "new.csv").write_text("1,2,3\n")
+    assert main(["predict", str(trained), str(tmp_path / "new.csv"), "--device", "cpu"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        f"takes 3 features, but {tmp_path}/new.csv is no .npz file; save the features [N, 3] as 'inputs' in one" in said
+    )
+    with pytest.raises(MessiError, match=r"The input has values .*: 1 in 1 of 2 rows, the first in row 1, column 2"):
+        load(trained).predict(torch.tensor([[1.0, 2, 3], [1, 2, torch.nan]]))
+    with pytest.raises(MessiError, match=r"Features must be floats, but are torch\.uint8"):
+        load(trained).predict(torch.zeros(2, 3, dtype=torch.uint8))
+
+
+def test_images_in_an_array_are_predicted_too_at_the_size_that_was_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (24, 40, 36, 3), np.uint8)
+    path = train(tmp_path, pixels, image_size=32)
+    model = load(path)
+    assert model.spec.shape == (3, 32, 32)
+    rows = predicted(capsys, path, tmp_path / "data.npz")
+    assert [row["class"] for row in rows] == model.predict(torch.from_numpy(pixels).permute(0, 3, 1, 2)).labels
+
+
+def test_a_class_of_the_target_alone_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train(tmp_path, FEATURES, np.where(np.arange(24) == 20, "odd", LABELS))
+    (note,) = [record.message for record in caplog.records]
+    assert note.startswith("Classes that occur in the target but in no training example")
+    assert note.endswith(": 'odd' (in c).")
+
+
+def test_training_says_what_images_are_resized_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (24, 64, 64, 3), np.uint8)
+    np.savez(tmp_path / "data.npz", inputs=pixels, labels=LABELS, domains=DOMAINS)
+    common = [
+        "train",
+        "--data",
+        str(tmp_path / "data.npz"),
+        "--target",
+        "c",
+        "--backbone",
+        "tiny_cnn",
+        "--device",
+        "cpu",
+    ]
+    common += ["--steps", "2", "--evaluate-every", "2", "--batch-per-domain", "2", "--algorithm", "erm"]
+    assert main([*common, "--out", str(tmp_path / "small")]) == 0
+    summary = "data    24 examples, 3 domains, 2 classes, images 64 x 64"
+    assert capsys.readouterr().out.splitlines()[0] == f"{summary}, resized to 28 x 28"
+    assert main([*common, "--image-size", "64", "--out", str(tmp_path / "whole")]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == summary
+    assert main(["data", "show", str(tmp_path / "data.npz"), "--out", str(tmp_path / "sheet.png")]) == 0
+    assert "24 examples, 3 domains, 2 classes, images 64 x 64; fingerprint" in capsys.readouterr().out
