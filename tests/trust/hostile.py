@@ -200,7 +200,7 @@ def _png(width: int, height: int, rows: int) -> bytes:
 PICTURES: dict[str, Bytes] = {
     "13,000 x 13,000 pixels": lambda *_: _png(13_000, 13_000, 13_000),
     "a million times a million pixels": lambda *_: _png(1_000_000, 1_000_000, 1),
-    "one pixel high and wide of 10^8": lambda *_: _png(100_000_000, 1, 1),
+    "a row of a billion pixels": lambda *_: _png(1_000_000_000, 1, 1),
     "no pixels": lambda *_: _png(0, 0, 0),
     "a text": lambda *_: b"GIF89a, or not",
 }
