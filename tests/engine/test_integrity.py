@@ -56,9 +56,9 @@ def flip(path: Path, place: int) -> None:
 
 def test_one_flipped_bit_in_a_weight_is_refused(done: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     flip(done.model, -40)
-    for reading in (lambda: load(done.path), lambda: load(done.model)):
+    for path in (done.path, done.model):
         with pytest.raises(MessiError, match=r"model\.safetensors is damaged .*checksum does not fit"):
-            reading()
+            load(path)
     assert main(["predict", str(done.path), "x.npz"]) == 2
     assert main(["verify", str(done.path)]) == 1
     assert "model.safetensors is damaged" in capsys.readouterr().out
