@@ -180,11 +180,11 @@ FEATURES: list[Command | Call] = [
 
 
 def forget() -> None:
-    """Drop what a call may have kept in memory for the next one."""
+    """Drop what a call may have kept in memory for the next one, but not the compiled templates."""
     for name, module in list(sys.modules.items()):
         if name.endswith(".py"):  # a user's own method
             del sys.modules[name]
-        elif name.startswith("messi."):
+        elif name.startswith("messi.") and not name.startswith("messi.reports."):
             for value in list(vars(module).values()):
                 if hasattr(value, "cache_clear") and callable(value.cache_clear):
                     value.cache_clear()

@@ -50,9 +50,17 @@ def edited(content: bytes, form: Form, edit: Edit, seal: Seal, rng: random.Rando
     if form == "lines":
         lines = content.splitlines()
         place = rng.randrange(len(lines))
-        lines[place] = dumped(_changed(json.loads(lines[place]), edit, seal, rng, values_checksum))
+        lines[place] = _line(lines[place], edit, seal, rng)
         return b"\n".join(lines) + b"\n"
     return dumped(_changed(json.loads(content), edit, seal, rng, values_checksum), indent=2) + b"\n"
+
+
+def _line(line: bytes, edit: Edit, seal: Seal, rng: random.Random) -> bytes:
+    """Edit a record, or a line of a store's journal, which has its checksum after a blank."""
+    text, blank, mark = line.rpartition(b" ") if line.startswith(b"[") else (line, b"", b"")
+    changed = dumped(_changed(json.loads(text), edit, seal, rng, values_checksum))
+    marks = {"stale": mark, "matching": checksum([changed]).encode(), "none": b""}
+    return changed + blank + marks[seal] if mark else changed
 
 
 def _tensors_checksum(content: bytes) -> Callable[[dict[str, Any]], str]:

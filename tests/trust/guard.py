@@ -44,7 +44,7 @@ def watched(
     command: Command | Call, expected: Reply | None = None, damaged: Path = Path()
 ) -> tuple[Outcome, Reply | None]:
     """Call a command and judge how it ended; ``expected`` is the reply on undamaged files."""
-    before = _peak()
+    before = _memory(peak=False)
     try:
         with _partner(damaged), _limited_time(), warnings.catch_warnings():
             warnings.simplefilter("default")
@@ -57,7 +57,7 @@ def watched(
         forget()
     if Path("canary").exists():
         return Outcome("failed", "code executed"), reply
-    if (grown := _peak() - before) > MEMORY:
+    if (grown := _memory(peak=True) - before) > MEMORY:
         return Outcome("failed", "memory", detail=f"{grown >> 20} MiB"), reply
     return _judged(command, reply, expected), reply
 
@@ -119,8 +119,13 @@ def _difference(now: Any, then: Any) -> str:
     return f"{str(now)[:100]} instead of {str(then)[:100]}"
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+def _memory(*, peak: bool) -> int:
+    """Return how many bytes this process has, and forget the most that it had, or return that."""
+    if not peak:
+        Path("/proc/self/clear_refs").write_text("5")
+    name = "VmHWM" if peak else "VmRSS"
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
 
 
 @contextmanager
