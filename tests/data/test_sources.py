@@ -479,3 +479,35 @@ def test_arrays_that_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
     objects = np.array([{"a": 1}], object)
     examples = save_arrays(tmp_path, inputs=np.zeros((4, 2)), labels=LABELS, domains=PLACES, notes=objects).load()
     assert len(examples) == 4
+
+
+def test_a_damaged_header_of_an_array_raises_nothing_else(tmp_path: Path) -> None:
+    """numpy reads it as Python, so what is put there looks like Python; the archive itself is right."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(4, 5)).astype(np.float32).tobytes()
+    refused = 0
+    for _ in range(300):
+        header = bytearray(npy_header("(4, 5)"))
+        for place in rng.integers(0, len(header), 3):
+            header[place] = rng.choice(list(b"(){}[]',:\"0189<>fO\n\\\0\xff"))
+        try:
+            read_inputs(Path(npz(tmp_path / "damaged.npz", "inputs", bytes(header), values)), "inputs")
+        except MessiError:
+            refused += 1
+    assert refused > 200
+
+
+def test_a_damaged_parquet_file_raises_nothing_else(tmp_path: Path, rows: list[Row]) -> None:
+    columns = dict(zip(HEADER, map(list, zip(*rows, strict=True)), strict=True))
+    parquet.write_table(pyarrow.table(columns), tmp_path / "table.parquet")
+    whole, rng = (tmp_path / "table.parquet").read_bytes(), np.random.default_rng(0)
+    refused = 0
+    for _ in range(500):
+        content = bytearray(whole)
+        content[rng.integers(0, len(content))] = rng.integers(0, 256)
+        (tmp_path / "damaged.parquet").write_bytes(content)
+        try:
+            Table(path=str(tmp_path / "damaged.parquet")).listing(Notes())
+        except MessiError:
+            refused += 1
+    assert refused > 100

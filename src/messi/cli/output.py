@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NoReturn
 
 from rich.box import SIMPLE_HEAD
@@ -55,8 +55,9 @@ def print_rows(rows: Sequence[Row], form: Format = "table") -> None:
         text = json.dumps([{key: _json_value(value) for key, value in row.items()} for row in rows], indent=2)
         say(*text.replace("\x7f", "\\u007f").split("\n"))  # the one control character that JSON lets pass
     elif form == "csv":
-        lines: list[list[str | float]] = [list(rows[0]), *(list(row.values()) for row in rows)] if rows else []
-        csv.writer(sys.stdout).writerows(map(_csv_row, lines))
+        writer = csv.writer(sys.stdout)
+        writer.writerows([_csv_row(rows[0])] if rows else [])
+        writer.writerows(_csv_row(row.values()) for row in rows)
     else:
         _print_table(rows)
 
@@ -65,7 +66,7 @@ def _json_value(value: str | float) -> str | float | None:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _csv_row(values: Sequence[str | float]) -> list[object]:
+def _csv_row(values: Iterable[str | float]) -> list[object]:
     return [spreadsheet_cell(printable(value) if isinstance(value, str) else value) for value in values]
 
 

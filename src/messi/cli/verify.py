@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
+from messi.cli.output import say
 from messi.cli.plan_file import read_plan
 from messi.cli.report import PLAN
 from messi.core.errors import MessiError
@@ -29,15 +29,14 @@ def verify(paths: tyro.conf.Positional[tuple[Path, ...]], /) -> int:
     """
     if not paths:
         raise MessiError("There is nothing to verify; name at least one run folder or model file.")
-    console = Console(soft_wrap=True, highlight=False)
     whole = True
     for path in paths:
         for place, found in _verified(path):
             whole = whole and not found.problems
             if not found.problems:
-                console.print(f"whole    {place}: {found.files} files", markup=False)
+                say(f"whole    {place}: {len(found.files)} files")
             for problem in found.problems:
-                console.print(f"damaged  {problem}", markup=False)
+                say(f"damaged  {problem}")
     return 0 if whole else 1
 
 
@@ -47,7 +46,7 @@ def _verified(path: Path) -> Iterator[tuple[Path, Verified]]:
         inside = sorted(file.parent for file in path.rglob("run.json"))
         if (path / PLAN).exists():
             plan = Verified()
-            plan.look(lambda: read_plan(path))
+            plan.look(path / PLAN, lambda: read_plan(path))
             yield path / PLAN, plan
         elif not inside:
             raise MessiError(f"{path} holds no runs; name a run folder, a plan or a model file.")

@@ -2,6 +2,7 @@
 
 import math
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -14,7 +15,10 @@ from messi.core.errors import MessiError, unknown_name
 from messi.core.regular import open_regular
 from messi.data.workplace import amount
 
-_DAMAGE = (EOFError, OSError, RuntimeError, TypeError, ValueError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+_DAMAGE = (
+    *(EOFError, OSError, RuntimeError, SyntaxError, TypeError, ValueError, KeyError, OverflowError),
+    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)  # numpy reads a header as Python
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _SHARE = 0.5
 """Of the machine's memory that an array may take: it is copied once on its way."""

@@ -18,13 +18,13 @@ from messi.evaluation.model import read_model
 class Verified:
     """What was looked at, and what is wrong with it."""
 
-    files: int = 0
+    files: set[Path] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
-    """One sentence each; a file that is read twice may have two."""
+    """One sentence each."""
 
-    def look(self, read: Callable[[], object]) -> None:
+    def look(self, file: Path, read: Callable[[], object]) -> None:
         """Read a file; a sentence that says what is wrong with it is kept."""
-        self.files += 1
+        self.files.add(file)
         try:
             read()
         except MessiError as error:
@@ -35,7 +35,7 @@ class Verified:
 def verify_run(path: Path) -> Verified:
     """Read all files of a run and compare them with their checksums."""
     folder, found = RunDir(path), Verified()
-    found.look(folder.read_description)
+    found.look(folder.description, folder.read_description)
     if found.problems:  # nothing else can be told to belong to it
         return found
     if folder.state() == "done":
@@ -48,26 +48,26 @@ def verify_run(path: Path) -> Verified:
     }
     for file, read in optional.items():
         if os.path.lexists(file):
-            found.look(read)
+            found.look(file, read)
     return found
 
 
 def verify_model(path: Path) -> Verified:
     """Read a model file and compare it with its checksum."""
     found = Verified()
-    found.look(lambda: read_tensors(path))
+    found.look(path, lambda: read_tensors(path))
     return found
 
 
 def _verify_result(folder: RunDir, found: Verified) -> None:
-    found.look(folder.read_result)
+    found.look(folder.result, folder.read_result)
     if found.problems:
         return
-    for name in folder.read_result().files:
-        found.look(functools.partial(folder.require_whole, folder.path / name))
-    found.look(folder.read_records)
+    for file in (folder.path / name for name in folder.read_result().files):
+        found.look(file, functools.partial(folder.require_whole, file))
+    found.look(folder.records, folder.read_records)
     if os.path.lexists(folder.diagnostics):
-        found.look(folder.read_diagnostics)
+        found.look(folder.diagnostics, folder.read_diagnostics)
 
 
 def _verify_checkpoint(folder: RunDir) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -146,8 +147,9 @@ def _work(tasks: Connection, device: str, threads: int) -> None:
     _end_with_parent()
     try:
         while True:
-            config, folder = tasks.recv()
-            tasks.send(_do(RunConfig.from_dict(json.loads(config)), folder, device))
+            text, folder = tasks.recv()
+            config = json.loads(text)
+            tasks.send(_do(RunConfig.from_dict(config, files=_own_files(config)), folder, device))
     except Interrupted as interrupted:
         sys.exit(_AFTER_SIGNAL + interrupted.signal)
     except (EOFError, ConnectionError, KeyboardInterrupt):
@@ -181,5 +183,12 @@ def _do(config: RunConfig, folder: str, device: str) -> str | None:
 @functools.lru_cache(maxsize=4)
 def _examples(data: str) -> Examples:
     """Return loaded data; neighbours in a plan mostly share it."""
-    config: DataConfig = DataConfig.from_dict(json.loads(data))
+    values = json.loads(data)
+    config: DataConfig = DataConfig.from_dict(values, files=_own_files({"data": values}))
     return config.load()
+
+
+def _own_files(config: dict[str, Any]) -> list[str]:
+    """Return the caller's own files that a config names: the plan's own process made it, so they may be run."""
+    names = [str(part.get("name")) for part in config.values() if isinstance(part, dict)]
+    return [name for name in names if name.endswith(".py")]

@@ -122,11 +122,11 @@ def _read_parquet(path: Path) -> dict[str, Sequence[str]]:
     try:
         with open_regular(path) as file:
             table = parquet.read_table(file)
+        columns = zip(table.column_names, table.columns, strict=True)
+        return {name: [_text(value) for value in column.to_pylist()] for name, column in columns}
     except (OSError, ValueError, ArrowException) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()).rstrip(".")
         raise MessiError(f"The table {path} cannot be read: {reason}. It must be a Parquet file.") from error
-    columns = zip(table.column_names, table.columns, strict=True)
-    return {name: [_text(value) for value in column.to_pylist()] for name, column in columns}
 
 
 def _text(value: object) -> str:
