@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import messi
-from messi.cli.main import COMMANDS, main
+from messi.cli.main import main
 from messi.core.errors import MessiError
 
 from .stage import REPRODUCE, TRAIN, TRAIN_FEATURES, config_of
@@ -129,12 +129,8 @@ def _shown(out: str) -> Any:
     return out, Path("sheet.png").read_bytes() if "picture" in out else b""
 
 
-def _words(*arguments: str) -> tuple[str, ...]:
-    return arguments
-
-
-def _verify(folder: str) -> list[Command]:
-    return [Command("verify", ("verify", folder), str, finds=True)] if "verify" in COMMANDS else []
+def _verify(folder: str) -> Command:
+    return Command("verify", ("verify", folder), str, finds=True)
 
 
 def _data(name: str) -> list[Command]:
@@ -145,20 +141,25 @@ def _data(name: str) -> list[Command]:
     ]
 
 
-PREDICT = Command(
-    "predict", _words("predict", "runs/done", "images/paint", "--device", "cpu", "--format", "json"), _numbers
-)
-EVALUATE = Command("evaluate", _words("evaluate", "runs/done", "--device", "cpu", "--format", "json"), _numbers)
+def _predict(run: str, what: str) -> Command:
+    return Command("predict", ("predict", run, what, "--device", "cpu", "--format", "json"), _numbers)
+
+
+def _evaluate(run: str, *more: str) -> Command:
+    return Command("evaluate", ("evaluate", run, "--device", "cpu", "--format", "json", *more), _numbers)
+
+
+PREDICT, EVALUATE = _predict("runs/done", "images/paint"), _evaluate("runs/done")
 REPORT = Command("report", ("report", "runs/done", "--out", "page.html"), _page)
 TRAIN_AGAIN = Command("train", (*TRAIN, "--out", "runs/done"), _table)
 LOAD = Call("messi.load", _predicted)
 READING: list[Command | Call] = [PREDICT, EVALUATE, LOAD]
-FINISHED: list[Command | Call] = [*READING, REPORT, *_verify("runs/done"), TRAIN_AGAIN, Call("messi.run", _run_again)]
+FINISHED: list[Command | Call] = [*READING, REPORT, _verify("runs/done"), TRAIN_AGAIN, Call("messi.run", _run_again)]
 HALF: list[Command | Call] = [
-    Command("predict", _words("predict", "runs/half", "images/paint", "--device", "cpu", "--format", "json"), _numbers),
-    Command("evaluate", _words("evaluate", "runs/half", "--device", "cpu", "--format", "json"), _numbers),
+    _predict("runs/half", "images/paint"),
+    _evaluate("runs/half"),
     Command("report", ("report", "runs/half", "--out", "page.html"), _page),
-    *_verify("runs/half"),
+    _verify("runs/half"),
     Command("train", (*TRAIN, "--out", "runs/half"), _trained("runs/half")),
 ]
 PLAN: list[Command | Call] = [
@@ -170,12 +171,13 @@ STORE: list[Command | Call] = [
     EVALUATE,
     Command("train", (*TRAIN, "--steps", "2", "--out", "runs/new"), _trained("runs/new")),
 ]
-PICTURE: list[Command | Call] = [*_data("images"), PREDICT, TRAIN_AGAIN]
-TABLE: list[Command | Call] = [*_data("table.csv")]
+PICTURE: list[Command | Call] = [*_data("images"), PREDICT, EVALUATE, TRAIN_AGAIN]
+TABLE: list[Command | Call] = [*_data("table.csv"), _evaluate("runs/done", "--data", "table.csv")]
 FEATURES: list[Command | Call] = [
-    _data("features.npz")[0],
+    *_data("features.npz")[:2],  # there are no files in it to verify
+    _predict("runs/features", "features.npz"),
+    _evaluate("runs/features"),
     Command("train", (*TRAIN_FEATURES, "--out", "runs/features"), _table),
-    Command("evaluate", _words("evaluate", "runs/features", "--device", "cpu", "--format", "json"), _numbers),
 ]
 
 

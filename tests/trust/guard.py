@@ -1,5 +1,6 @@
 """A call that may hang, fill the memory, run foreign code or end in a traceback, watched for all of these."""
 
+import os
 import resource
 import signal
 import subprocess
@@ -18,8 +19,8 @@ SECONDS = 15
 """Far above the half second of the slowest undamaged call."""
 MEMORY = 400 << 20
 """Bytes that a call may add to this process; the files are some megabytes."""
-_ADDRESSES = 2 << 30
-"""Bytes at which it ends by force."""
+_ADDRESSES = (2 << 30) + (os.cpu_count() or 1) * (80 << 20)
+"""Bytes at which it ends by force; every thread sets some aside."""
 
 Verdict = Literal["refused", "found", "same", "different", "failed"]
 

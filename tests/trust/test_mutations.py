@@ -1,7 +1,9 @@
 """Damaged and hostile files: a one-sentence error with exit code 2, or exactly the answer of the undamaged file.
 
-MESSI_MUTATION=1234 pytest tests/trust               one mutation, by its number
-MESSI_MUTATION=0-499 MESSI_MUTATION_REPORT=found.md pytest tests/trust      all failures of many, grouped
+A mutation has a number, which a failure names. To see one again, or all failures among many, grouped:
+
+    MESSI_MUTATION=1234 pytest tests/trust
+    MESSI_MUTATION=0-2199 MESSI_MUTATION_REPORT=failures.md pytest tests/trust
 """
 
 import os
