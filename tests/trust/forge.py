@@ -24,7 +24,6 @@ Form = Literal["json", "lines", "tensors", "binary", "empty"]
 Seal = Literal["stale", "matching", "none"]
 """What becomes of the checksum: a file of 0.1 has none."""
 _OLD = "0.1.0"
-_TENSORS = ("model.safetensors", "last.safetensors")
 
 
 def forge(stage: Stage, file: str, form: Form, edit: Edit, seal: Seal, rng: random.Random) -> None:
@@ -38,9 +37,8 @@ def forge(stage: Stage, file: str, form: Form, edit: Edit, seal: Seal, rng: rand
             _age(stage, folder)
 
 
-def edited(content: bytes, form: Form, edit: Edit, seal: Seal, rng: random.Random | None = None) -> bytes:
+def edited(content: bytes, form: Form, edit: Edit, seal: Seal, rng: random.Random) -> bytes:
     """Return a file that says something else."""
-    rng = rng or random.Random(0)  # noqa: S311 (no secret)
     if form == "tensors":
         header, data = opened(content)
         metadata = header["__metadata__"]
@@ -81,7 +79,7 @@ def _changed(document: Any, edit: Edit, seal: Seal, rng: random.Random, total: C
 
 
 def _vouch(stage: Stage, folder: Path, forged: str) -> None:
-    """Let the other files of a run fit one: its tensors name its description, its result has a checksum of all."""
+    """Let the other files of a run fit one: they name the run's description, and the result has checksums of all."""
     path = stage.root / folder
     if not (path / "run.json").is_file():
         return
@@ -90,7 +88,7 @@ def _vouch(stage: Stage, folder: Path, forged: str) -> None:
     records = (path / "records.jsonl").read_bytes()
 
     def fit(document: Any, _rng: random.Random) -> Any:
-        known = {"run": identity}
+        known = {"run": identity} if "run" in document else {}
         if "records_size" in document:
             known["records_checksum"] = checksum([records[: document["records_size"]]])
         return {**document, **known}
@@ -98,14 +96,12 @@ def _vouch(stage: Stage, folder: Path, forged: str) -> None:
     def list_all(document: Any, _rng: random.Random) -> Any:
         return {**document, "files": {name: file_checksum(path / name) for name in document["files"]}}
 
-    for name in _TENSORS:
-        _refit(stage, str(folder / name), "tensors", fit, forged)
-    _refit(stage, str(folder / "result.json"), "json", list_all, forged)
-
-
-def _refit(stage: Stage, file: str, form: Form, edit: Edit, forged: str) -> None:
-    if file != forged and file in stage.files:
-        stage.damage(file, edited((stage.root / file).read_bytes(), form, edit, "matching"))
+    result = str(folder / "result.json")
+    for file, form in _documents(stage, folder):
+        if file not in (forged, result, str(folder / "run.json")):
+            _refit(stage, file, form, fit, "matching")
+    if result in stage.files and result != forged:
+        _refit(stage, result, "json", list_all, "matching")
 
 
 def _age(stage: Stage, folder: Path) -> None:
@@ -114,11 +110,22 @@ def _age(stage: Stage, folder: Path) -> None:
     def forget(document: Any, _rng: random.Random) -> Any:
         return {key: value for key, value in document.items() if key not in ("run", "records_checksum", "files")}
 
-    for file in stage.files:
-        if Path(file).parent == folder and Path(file).suffix in (".json", ".safetensors"):
-            form: Form = "json" if file.endswith(".json") else "tensors"
-            content = (stage.root / file).read_bytes()
-            stage.damage(file, edited(content, form, forget, "none"))
+    for file, form in _documents(stage, folder):
+        _refit(stage, file, form, forget, "none")
+
+
+def _documents(stage: Stage, folder: Path) -> list[tuple[str, Form]]:
+    forms: dict[str, Form] = {".json": "json", ".safetensors": "tensors"}
+    inside = (Path(file) for file in stage.files if Path(file).parent == folder)
+    return [(str(file), forms[file.suffix]) for file in inside if file.suffix in forms]
+
+
+def _refit(stage: Stage, file: str, form: Form, edit: Edit, seal: Seal) -> None:
+    """Edit a file unless it says that already: another spelling would be another checksum of the file."""
+    content, rng = (stage.root / file).read_bytes(), random.Random(0)  # noqa: S311 (no secret)
+    document = json.loads(opened(content)[0]["__metadata__"][METADATA] if form == "tensors" else content)
+    if seal == "none" or edit(document, rng) != document:
+        stage.damage(file, edited(content, form, edit, seal, rng))
 
 
 def opened(content: bytes) -> tuple[dict[str, Any], bytes]:

@@ -40,26 +40,24 @@ class Hung(BaseException):
     """A call took too long."""
 
 
-def watched(
-    command: Command | Call, expected: Reply | None = None, damaged: Path = Path()
-) -> tuple[Outcome, Reply | None]:
+def watched(command: Command | Call, expected: Reply | None = None, damaged: Path = Path()) -> tuple[Outcome, Reply]:
     """Call a command and judge how it ended; ``expected`` is the reply on undamaged files."""
-    before = _memory(peak=False)
+    before, reply = _memory(peak=False), Reply(-1, None)
     try:
         with _partner(damaged), _limited_time(), warnings.catch_warnings():
             warnings.simplefilter("default")
             reply = command()
+        outcome = _judged(command, reply, expected)
     except Hung:
-        return Outcome("failed", "hang", detail=f"no end after {SECONDS} s"), None
+        outcome = Outcome("failed", "hang", detail=f"no end after {SECONDS} s")
     except Exception as error:  # noqa: BLE001 (whatever it is, a user would see a traceback)
-        return _traceback(error), None
-    finally:
-        forget()
+        outcome = _traceback(error)
+    forget()
     if Path("canary").exists():
-        return Outcome("failed", "code executed"), reply
-    if (grown := _memory(peak=True) - before) > MEMORY:
-        return Outcome("failed", "memory", detail=f"{grown >> 20} MiB"), reply
-    return _judged(command, reply, expected), reply
+        outcome = Outcome("failed", "code executed")
+    elif (grown := _memory(peak=True) - before) > MEMORY:
+        outcome = Outcome("failed", "memory", detail=f"{grown >> 20} MiB")
+    return outcome, reply
 
 
 def _traceback(error: Exception) -> Outcome:
@@ -72,8 +70,10 @@ def _traceback(error: Exception) -> Outcome:
 
 def _judged(command: Command | Call, reply: Reply, expected: Reply | None) -> Outcome:
     """Judge a call that came to an end by itself."""
-    if "Traceback" in reply.err + reply.out or _failure_with_traceback():
-        return Outcome("failed", "traceback in the output", detail=(reply.err + reply.out)[-300:])
+    told = reply.err + reply.out
+    for unwanted in ("Traceback", "\x1b"):
+        if unwanted in told or unwanted in _failures():
+            return Outcome("failed", f"{unwanted!r} in the output", detail=repr(told[-300:]))
     if expected is None or (reply.code, reply.answer) == (expected.code, expected.answer):
         return Outcome("same")
     if reply.code == 2:
@@ -81,7 +81,7 @@ def _judged(command: Command | Call, reply: Reply, expected: Reply | None) -> Ou
     if _tells(command, reply, expected):
         return Outcome("found")
     if reply.code:
-        return Outcome("failed", f"exit code {reply.code}", detail=(reply.err + reply.out)[-300:])
+        return Outcome("failed", f"exit code {reply.code}", detail=told[-300:])
     return Outcome("different", detail=_difference(reply.answer, expected.answer))
 
 
@@ -100,8 +100,9 @@ def _one_sentence(err: str) -> Outcome:
     return Outcome("failed", "message", detail=err[-300:])
 
 
-def _failure_with_traceback() -> bool:
-    return any("Traceback" in file.read_text() for file in Path("plan/failed").glob("*.txt"))
+def _failures() -> str:
+    """Return what a plan noted of the runs that failed in it."""
+    return "".join(file.read_text() for file in Path("plan/failed").glob("*.txt"))
 
 
 def _difference(now: Any, then: Any) -> str:

@@ -173,7 +173,7 @@ def _saved(**arrays: Any) -> bytes:
 _LABELS = {"labels": np.arange(6) % 2, "domains": np.arange(6) % 3}
 ARCHIVES: dict[str, Bytes] = {
     "an array of 74 GiB": lambda *_: _npz(inputs=_npy((10**10, 2), "<f4", bytes(64))),
-    "an array that unpacks to 2 GiB": lambda *_: _npz(inputs=_npy((1 << 28, 2), "<f4", bytes(1 << 26))),
+    "an array that unpacks to 2 GiB": lambda *_: _npz(inputs=_npy((1 << 28, 2), "<f4", bytes(1 << 22))),
     "a negative shape": lambda *_: _npz(inputs=_npy((-1, 2), "<f4", bytes(64))),
     "a pickle": lambda *_: _npz(inputs=_npy((1,), "|O", pickle.dumps(_Evil()))),
     "arrays of objects": lambda *_: _saved(inputs=np.array([None, "a"], dtype=object), **_LABELS),
@@ -200,7 +200,7 @@ def _png(width: int, height: int, rows: int) -> bytes:
 PICTURES: dict[str, Bytes] = {
     "13,000 x 13,000 pixels": lambda *_: _png(13_000, 13_000, 13_000),
     "a million times a million pixels": lambda *_: _png(1_000_000, 1_000_000, 1),
-    "one pixel high and wide of 10^8": lambda *_: _png(100_000_000, 1, 1),
+    "a row of a billion pixels": lambda *_: _png(1_000_000_000, 1, 0),
     "no pixels": lambda *_: _png(0, 0, 0),
     "a text": lambda *_: b"GIF89a, or not",
 }

@@ -84,7 +84,7 @@ def subjects(stage: Stage) -> list[Subject]:
         Subject("plan", {"plan.json": "json"}, commands.PLAN),
         Subject(first, PLANNED, commands.PLAN, second),
         Subject(store, STORE, commands.STORE, other),
-        Subject("images/photo/cat", {"0.png": "binary"}, commands.PICTURE, rule="safe", hostile=hostile.PICTURES),
+        Subject("images/paint/cat", {"0.png": "binary"}, commands.PICTURE, rule="safe", hostile=hostile.PICTURES),
         Subject(".", {"features.npz": "binary"}, commands.FEATURES, rule="safe", hostile=hostile.ARCHIVES),
         Subject(".", {"table.csv": "binary"}, commands.TABLE, rule="safe", hostile=hostile.TABLES),
     ]

@@ -6,18 +6,18 @@ MESSI_MUTATION=0-499 MESSI_MUTATION_REPORT=found.md pytest tests/trust      all 
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from .commands import FINISHED, READING, Call, Command, Reply
-from .conftest import COUNTS, FAILURES
 from .forge import Seal, forge
 from .guard import Outcome, limited_memory, watched
 from .mutations import RUN, SEED, Mutation, mutation
 from .stage import Stage, staged
 
 IN_CI, NIGHTLY = 200, 2000
+Replies = dict[Command | Call, Reply]
 
 
 def _numbers() -> list[object]:
@@ -40,7 +40,7 @@ def home(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def undamaged(stage: Stage) -> dict[Command | Call, Reply]:
+def undamaged(stage: Stage) -> Replies:
     """The replies on the undamaged files, by call, as they are found out."""
     return {}
 
@@ -53,7 +53,7 @@ def undamaged(stage: Stage) -> dict[Command | Call, Reply]:
     ],
 )
 def test_a_forgery_that_says_the_same_gets_the_same_answer(
-    name: str, seal: Seal, calls: list[Command | Call], stage: Stage, undamaged: dict[Command | Call, Reply]
+    name: str, seal: Seal, calls: list[Command | Call], stage: Stage, undamaged: Replies
 ) -> None:
     """Otherwise the checksums would refuse all forgeries, and what is behind them would not be tested."""
     for call in calls:
@@ -66,25 +66,24 @@ def test_a_forgery_that_says_the_same_gets_the_same_answer(
 def test_a_damaged_file_is_refused_or_makes_no_difference(
     number: int,
     stage: Stage,
-    undamaged: dict[Command | Call, Reply],
-    request: pytest.FixtureRequest,
+    undamaged: Replies,
+    record_property: Callable[[str, object], None],
 ) -> None:
     one = mutation(stage, number)
     outcomes = {call.name: _outcome(call, one, number, stage, undamaged) for call in one.subject.calls}
     failures = {name: outcome for name, outcome in outcomes.items() if _is_failure(outcome, one)}
-    _count(request.config, number, one, outcomes, failures)
+    failures |= _overlooked(outcomes, one)
+    record_property("mutation", _recorded(number, one, outcomes, failures))
     assert not failures, _story(number, one, failures)
 
 
-def _outcome(
-    call: Command | Call, one: Mutation, number: int, stage: Stage, undamaged: dict[Command | Call, Reply]
-) -> Outcome:
+def _outcome(call: Command | Call, one: Mutation, number: int, stage: Stage, undamaged: Replies) -> Outcome:
     expected = _undamaged(call, stage, undamaged)
     one.apply(stage, number)
     return watched(call, expected, stage.root / one.file)[0]
 
 
-def _undamaged(call: Command | Call, stage: Stage, undamaged: dict[Command | Call, Reply]) -> Reply:
+def _undamaged(call: Command | Call, stage: Stage, undamaged: Replies) -> Reply:
     """Return what a call replies on the undamaged files, and leave these."""
     if call not in undamaged:
         stage.restore()
@@ -97,7 +96,7 @@ def _undamaged(call: Command | Call, stage: Stage, undamaged: dict[Command | Cal
 
 def _reply(call: Command | Call) -> Reply:
     outcome, reply = watched(call)
-    assert reply is not None, outcome
+    assert outcome.verdict == "same", outcome
     return Reply(reply.code, reply.answer)
 
 
@@ -105,18 +104,23 @@ def _is_failure(outcome: Outcome, one: Mutation) -> bool:
     return outcome.verdict == "failed" or (outcome.verdict == "different" and one.rule == "exact")
 
 
-def _count(
-    config: pytest.Config, number: int, one: Mutation, outcomes: dict[str, Outcome], failures: dict[str, Outcome]
-) -> None:
-    counts, verdicts = config.stash[COUNTS], {outcome.verdict for outcome in outcomes.values()}
-    counts["mutations"] += 1
-    counts["calls"] += len(outcomes)
-    refused = "refused" if verdicts & {"refused", "found"} else "same"
-    counts["failed" if failures else "different" if "different" in verdicts else refused] += 1
-    for name, outcome in failures.items():
-        what = outcome.what or "different answer"
-        about = {"number": number, "file": one.file, "kind": one.kind, "call": name, "what": what}
-        config.stash[FAILURES].append({**about, "where": outcome.where, "detail": outcome.detail})
+def _overlooked(outcomes: dict[str, Outcome], one: Mutation) -> dict[str, Outcome]:
+    """Return the verifying commands that are content with a file which another one refuses."""
+    if one.rule == "safe" or one.file.endswith("lock") or not any(o.verdict == "refused" for o in outcomes.values()):
+        return {}
+    content = [name for name, outcome in outcomes.items() if "verify" in name and outcome.verdict == "same"]
+    return dict.fromkeys(content, Outcome("failed", "damage overlooked"))
+
+
+def _recorded(
+    number: int, one: Mutation, outcomes: dict[str, Outcome], failures: dict[str, Outcome]
+) -> dict[str, object]:
+    """Return what the summary tells; in plain values, for it may be made in another process."""
+    verdicts = {outcome.verdict for outcome in outcomes.values()}
+    end = "different" if "different" in verdicts else "refused" if verdicts & {"refused", "found"} else "same"
+    found = [(name, o.what or "different answer", o.where, o.detail) for name, o in failures.items()]
+    about = {"number": number, "seed": SEED, "file": one.file, "kind": one.kind, "calls": len(outcomes)}
+    return {**about, "end": "failed" if failures else end, "failures": found}
 
 
 def _story(number: int, one: Mutation, failures: dict[str, Outcome]) -> str:
