@@ -198,6 +198,12 @@ def test_the_suffixes_are_those_of_torchvision(tmp_path: Path) -> None:
     assert listing.ignored == ("a/cat/1.gif", "a/cat/1.txt")
 
 
+def test_a_class_folder_of_other_files_says_how_images_end(tmp_path: Path) -> None:
+    paint(tmp_path / "data/a/cat/1.gif")
+    with pytest.raises(MessiError, match=r"a/cat has no images; .* Names of images end in \.bmp, .*, \.webp\.$"):
+        list_folder(tmp_path / "data")
+
+
 def test_a_level_of_folders_too_many_is_named_with_what_to_do(tmp_path: Path) -> None:
     for part in ("train", "test"):
         for label in ("cat", "dog"):

@@ -136,7 +136,7 @@ def read_beginning(path: Path, *, size: int, expected: str | None) -> bytes:
                 content = file.read(min(size, path.stat().st_size))
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
-    if expected not in (None, checksum([content])):
+    if len(content) < size or expected not in (None, checksum([content])):
         raise _unreadable(path, MISMATCH)
     return content
 

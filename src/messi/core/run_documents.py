@@ -184,7 +184,7 @@ class Diagnostics(TypedDict, total=False):
     router: str
     domains: list[str]
     classes: list[str]
-    experts: Count
+    experts: Annotated[int, Bounds(minimum=0, maximum=10_000)]
     examples: Count
     calibration: dict[str, Calibration]
     accuracy: dict[str, Any]

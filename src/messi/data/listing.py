@@ -114,9 +114,8 @@ def _images(root: Path, place: str) -> tuple[list[str], list[str]]:
 def _no_images(folder: Path, names: Sequence[str]) -> MessiError:
     folders = [name for name in names if (folder / name).is_dir()]
     if not folders:
-        return MessiError(
-            f"The class folder {folder} has no images ({', '.join(SUFFIXES)}); put images into it or remove it."
-        )
+        expected = f" Names of images end in {', '.join(SUFFIXES)}." if names else ""
+        return MessiError(f"The class folder {folder} has no images; put images into it or remove it.{expected}")
     return MessiError(
         f"The folder {folder} has folders in it ({some(folders)}) where images are expected: the layout is "
         "domain/class/image. Move the class folders up by one level, or list the images in a table with the columns "
