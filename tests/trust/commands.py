@@ -91,11 +91,13 @@ def _page(out: str) -> bytes:
 
 
 def _trained(folder: str) -> Reader:
-    """Return everything that a resumed run must leave, bit by bit; times differ, and so does the checkpoint's end."""
+    """Return what a resumed run must leave, bit by bit, but for the spelling of the description that it found."""
 
     def read(out: str) -> Any:
-        names = ("model.safetensors", "records.jsonl", "result.json", "diagnostics.json")
-        return _table(out), *(Path(folder, name).read_bytes() for name in names)
+        result = json.loads(Path(folder, "result.json").read_bytes())
+        found = {key: value for key, value in result.items() if key not in ("files", "checksum")}
+        names = ("model.safetensors", "records.jsonl", "diagnostics.json")
+        return _table(out), found, *(Path(folder, name).read_bytes() for name in names)
 
     return read
 

@@ -208,12 +208,14 @@ def _folder(path: Path) -> None:
     path.mkdir()
 
 
-SPECIAL: dict[str, Callable[[Path], None]] = {
-    "missing": Path.unlink,
+PRESENT: dict[str, Callable[[Path], None]] = {
     "a folder": _folder,
     "a FIFO": _fifo,
     "a link to /dev/zero": _link("/dev/zero"),
+    "a link to a folder": _link("."),
+}
+ABSENT: dict[str, Callable[[Path], None]] = {
+    "missing": Path.unlink,
     "a link to itself": lambda path: _link(path.name)(path),
     "a link to nothing": _link("nothing"),
-    "a link to a folder": _link("."),
 }

@@ -30,7 +30,7 @@ def forge(stage: Stage, file: str, form: Form, edit: Edit, seal: Seal, rng: rand
     """Edit a file, and make what is beside it fit."""
     stage.damage(file, edited(stage.files[file][0], form, edit, seal, rng))
     folder = Path(file).parent
-    with suppress(ValueError, AttributeError, MessiError):  # where the edit left nothing that could fit
+    with suppress(ValueError, AttributeError, RecursionError, MessiError):  # the edit left nothing that could fit
         if seal == "matching":
             _vouch(stage, folder, file)
         if seal == "none":

@@ -118,7 +118,9 @@ def _swap(other: str) -> Change:
 
 def _ways(subject: Subject, name: str, form: Form) -> Iterator[tuple[str, Rule, Change]]:
     """Yield every way to damage a file."""
-    ways = {kind: _special(place) for kind, place in damage.SPECIAL.items()}
+    # Without its result a run is not damaged, but unfinished.
+    special = damage.PRESENT if name == "result.json" else damage.PRESENT | damage.ABSENT
+    ways = {kind: _special(place) for kind, place in special.items()}
     if form != "empty":
         ways |= {kind: _content(function) for kind, function in _contents(subject, name, form).items()}
         ways |= {kind: _swap(other) for kind, other in _others(subject, name, form).items()}

@@ -1,11 +1,12 @@
 """A folder with small data, runs, a plan and stores, which goes back to what it was after every damage."""
 
+import io
 import os
 import shutil
 import signal
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -102,7 +103,8 @@ def staged(root: Path) -> Iterator[Stage]:
         os.chdir(root)
         try:
             _make_data(root)
-            _make_runs()
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # a failure's own words are enough
+                _make_runs()
             stage = Stage(root)
             stage.keep()
             yield stage
