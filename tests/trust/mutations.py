@@ -63,6 +63,8 @@ RUN: dict[str, Form] = {
 HALF = {
     name: form for name, form in RUN.items() if name in ("run.json", "records.jsonl") or form in ("tensors", "empty")
 }
+REMOVABLE = ("result.json", "diagnostics.json", "timing.json", "last.safetensors")
+"""Messages tell users to remove these: to finish a run anew, to report without them, to train from the beginning."""
 PLANNED: dict[str, Form] = {
     "run.json": "json",
     "records.jsonl": "lines",
@@ -118,8 +120,7 @@ def _swap(other: str) -> Change:
 
 def _ways(subject: Subject, name: str, form: Form) -> Iterator[tuple[str, Rule, Change]]:
     """Yield every way to damage a file."""
-    # Without its result a run is not damaged, but unfinished.
-    special = damage.PRESENT if name == "result.json" else damage.PRESENT | damage.ABSENT
+    special = damage.PRESENT if name in REMOVABLE else damage.PRESENT | damage.ABSENT
     ways = {kind: _special(place) for kind, place in special.items()}
     if form != "empty":
         ways |= {kind: _content(function) for kind, function in _contents(subject, name, form).items()}
