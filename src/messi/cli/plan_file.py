@@ -39,8 +39,6 @@ def refuse_other_plan(experiment: Experiment, folder: Path) -> None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        if not file.is_file():
-            raise ValueError("it is no regular file")
         values = read_values(file, lambda values: values.get("version", _FIRST_VERSION))
         if "name" not in values:
             raise ValueError("it must name an experiment")

@@ -15,6 +15,7 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 
 from messi.core.errors import MessiError
+from messi.core.regular import read_regular, require_regular
 
 Bytes: TypeAlias = bytes | memoryview
 
@@ -65,15 +66,15 @@ def _refuse_constant(name: str) -> float:
 
 def file_checksum(path: Path) -> str:
     """Return the checksum of a file; a tensor file states its own, which is compared when its tensors are read."""
-    if not path.is_file():
-        raise MessiError(f"{path} is missing or no regular file; bring it back.")
     try:
-        if path.suffix == ".safetensors":
-            with safe_open(path, framework="np") as file:
-                return str(parse_values((file.metadata() or {}).get(METADATA, "{}")).get(KEY, ""))
-        return checksum([path.read_bytes()])
+        if path.suffix != ".safetensors":
+            return checksum([read_regular(path)])
+        require_regular(path)
+        with safe_open(path, framework="np") as file:
+            return str(parse_values((file.metadata() or {}).get(METADATA, "{}")).get(KEY, ""))
     except (OSError, ValueError, SafetensorError) as error:
-        raise MessiError(f"{path} cannot be read: {error}. Bring it back.") from error
+        reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
+        raise MessiError(f"{path} cannot be read: {reason}. Bring it back.") from error
 
 
 def require_old(path: Path, version: object) -> None:

@@ -17,6 +17,7 @@ from messi.core.checksum import KEY, MISMATCH, parse_values, require_old, values
 from messi.core.config import check
 from messi.core.errors import MessiError
 from messi.core.files import write_text
+from messi.core.regular import read_regular
 
 _Document = TypeVar("_Document")
 
@@ -33,7 +34,7 @@ def read_values(path: Path, version: Callable[[dict[str, Any]], object]) -> dict
 
     One without a checksum must be of a version that wrote none: ``version`` is asked, with its values, which one it is.
     """
-    values = parse_values(path.read_bytes())
+    values = parse_values(read_regular(path))
     if KEY not in values:
         require_old(path, version(values))
         return values

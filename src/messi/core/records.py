@@ -11,6 +11,7 @@ from messi.core.checksum import MISMATCH, Running, checksum, parse_values
 from messi.core.documents import parse
 from messi.core.errors import MessiError
 from messi.core.files import writing
+from messi.core.regular import open_regular, read_regular
 
 Role = Literal["train", "source_val", "unseen_val", "source_test", "target"]
 """What an example is for: of source domains to train, validate and test on; of unseen ones to validate and test on."""
@@ -127,13 +128,11 @@ class RecordWriter:
 
 def read_beginning(path: Path, *, size: int, expected: str | None) -> bytes:
     """Return the first bytes of a file of records, which must have the expected checksum, if there is one."""
-    if path.exists() and not path.is_file():
-        raise _unreadable(path, "it is no regular file")
+    if size == 0 and not path.exists():
+        return b""
     try:
-        content = b""
-        if size:
-            with path.open("rb") as file:
-                content = file.read(min(size, path.stat().st_size))
+        with open_regular(path) as file:
+            content = file.read(min(size, path.stat().st_size))
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
     if len(content) < size or expected not in (None, checksum([content])):
@@ -152,13 +151,15 @@ def read_records(path: Path) -> list[Record]:
     """Read all whole lines; an unfinished last line is one that a killed process was writing."""
     if not path.exists():
         return []
-    if not path.is_file():
-        raise _unreadable(path, "it is no regular file")
-    return list(_parse(path))
+    try:
+        content = read_regular(path)
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    return list(_parse(path, content))
 
 
-def _parse(path: Path) -> Iterator[Record]:
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+def _parse(path: Path, content: bytes) -> Iterator[Record]:
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
             values = parse_values(line)
             kind = values.pop("kind", None)

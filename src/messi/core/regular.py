@@ -16,10 +16,10 @@ _KINDS = {
 
 def open_regular(path: Path) -> BufferedReader:
     """Open a regular file to read; anything else raises an OSError that says what it is."""
-    _require_regular(path.stat().st_mode)  # opening alone may block on a pipe, or make a device do something
+    require_regular(path)  # opening alone may block on a pipe, or make a device do something
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        _require_regular(os.fstat(handle).st_mode)  # it may have been replaced in between
+        _require_kind(os.fstat(handle).st_mode)  # it may have been replaced in between
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -32,7 +32,12 @@ def read_regular(path: Path) -> bytes:
         return file.read()
 
 
-def _require_regular(mode: int) -> None:
+def require_regular(path: Path) -> None:
+    """Raise an OSError that says what it is unless there is a regular file."""
+    _require_kind(path.stat().st_mode)
+
+
+def _require_kind(mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(mode):

@@ -120,7 +120,7 @@ class RunDir:
 
     def find_model(self) -> Path:
         """Return the file of the selected model, or raise what the folder is instead."""
-        if not self.model.is_file():
+        if not self.model.exists():
             raise self._missing(self.model)
         return self.model
 
@@ -222,12 +222,12 @@ class RunDir:
 
     def _values(self, path: Path) -> dict[str, Any]:
         """Return the values of a document that fit its checksum."""
-        if not path.is_file():
+        if not path.exists():
             raise self._missing(path)
         try:
             return read_values(path, self._version)
         except OSError as error:
-            raise MessiError(f"{path} cannot be read: {error.strerror}. Make it readable.") from error
+            raise MessiError(f"{path} cannot be read: {error.strerror}. {self._remedy(path)}") from error
         except ValueError as error:
             raise self._damaged(path, error) from error
 
@@ -247,8 +247,6 @@ class RunDir:
 
     def _missing(self, path: Path) -> MessiError:
         """Say what the folder is instead of that of a finished run."""
-        if path.exists():
-            return MessiError(f"{path} is no regular file. {self._remedy(path)}")
         if not self.path.is_dir():
             return MessiError(f"There is no folder {self.path}; name the folder of a run, which holds run.json.")
         state = self.state()

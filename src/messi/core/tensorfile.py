@@ -13,6 +13,7 @@ from torch import Tensor
 from messi.core.checksum import KEY, METADATA, MISMATCH, Bytes, canonical, checksum, parse_values, require_old
 from messi.core.errors import MessiError
 from messi.core.files import replace_atomically
+from messi.core.regular import require_regular
 
 _DAMAGE = (SafetensorError, OSError, ValueError, RuntimeError, MemoryError, OverflowError)
 
@@ -40,9 +41,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what :func:`write_tensors` wrote."""
     if not path.exists():
         raise MessiError(f"There is no file {path}; give the folder of a run or a model file.")
-    if not path.is_file():  # to open a pipe would wait for whoever writes to it
-        raise MessiError(f"{path} is no regular file; give the folder of a run or a model file.")
     try:
+        require_regular(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)

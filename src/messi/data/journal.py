@@ -7,6 +7,7 @@ itself and holds one of the pixels; a line that is damaged does not count, so it
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from messi.core.regular import open_regular, read_regular
 from messi.data.decode import Decoded
 
 CHANNELS = 3
+_DIGEST = re.compile("[0-9a-f]{32}")
 
 
 class Entry(NamedTuple):
@@ -82,17 +84,17 @@ def _read_line(line: bytes) -> Entry | None:
         return None
     try:
         entry = Entry(*json.loads(content.decode()))  # json's own decoding of bytes takes as long as all the rest
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return None
-    return entry if mark or _is_old(entry) else None
+    return entry if _fits(entry) and bool(mark) == bool(entry.checksum) else None
 
 
-def _is_old(entry: Entry) -> bool:
-    """Tell whether messi 0.1 can have written a line that has no checksum."""
-    texts, numbers = (entry.file, entry.digest), entry[1:6]
+def _fits(entry: Entry) -> bool:
+    """Tell whether all parts of a line are what they should be."""
+    texts, numbers = (entry.file, entry.digest, entry.checksum), entry[1:6]
     if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in numbers):
         return False
-    return not entry.checksum and entry.offset >= 0 and entry.height > 0 and entry.width > 0
+    return entry.offset >= 0 and entry.height > 0 and entry.width > 0 and _DIGEST.fullmatch(entry.digest) is not None
 
 
 def _mark(content: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """Whether the files of a run are as they were written: every byte that messi would read back."""
 
 import functools
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -73,4 +74,7 @@ def _verify_result(folder: RunDir, found: Verified) -> None:
 def _verify_checkpoint(folder: RunDir) -> None:
     """Read the state of training and as much of the records as it counts on."""
     description = read_checkpoint(folder.last, run=folder.identity())[1]
+    training = folder.read_description().config["training"]
+    if training.get("averaging") == "none" and description.step >= training.get("evaluate_every", math.inf):
+        folder.find_model()  # it was selected by then
     read_beginning(folder.records, size=description.records_size, expected=description.records_checksum)

@@ -143,50 +143,60 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", algorithm: str
 
     """
     path = Path(path)
-    tensors, values = read_model(RunDir(path)) if path.is_dir() else read_tensors(path)
-    if "task" not in values:
-        raise MessiError(f"{path} is no model file; give the folder of a run or its model.safetensors.")
+    tensors, description = read_model(RunDir(path)) if path.is_dir() else _described(path, *read_tensors(path))
     try:
-        model = _rebuilt(tensors, values, files=() if algorithm is None else (algorithm,))
+        model = _rebuilt(tensors, description, files=() if algorithm is None else (algorithm,))
     except MessiError:
         raise
     except Exception as error:  # a network of settings that do not go together may raise anything
-        raise MessiError(
-            f"{path} was written by messi {values.get('version')} and does not fit messi {version()}: "
-            f"{' '.join(str(error).split())}. Use the version that wrote it, or train anew."
-        ) from error
+        raise _misfit(path, description.version, error) from error
     model.algorithm.to(device)
     return model
 
 
 def read_weights(folder: RunDir, *, step: int) -> dict[str, Tensor]:
     """Return the weights that a run has selected, those after ``step``."""
-    tensors, values = read_model(folder)
-    if values.get("step") != step:
+    tensors, description = read_model(folder)
+    if description.step != step:
         raise MessiError(
-            f"{folder.model} holds the weights after step {values.get('step')} and not those after step {step}, which "
+            f"{folder.model} holds the weights after step {description.step} and not those after step {step}, which "
             f"was selected. Bring the right file back, or delete {folder.path} and train anew."
         )
     return tensors
 
 
-def read_model(folder: RunDir) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_model(folder: RunDir) -> tuple[dict[str, Tensor], ModelDescription]:
     """Read the model of a run, and make sure that it is this run's."""
-    tensors, values = read_tensors(folder.find_model())
+    tensors, description = _described(folder.model, *read_tensors(folder.find_model()))
     if folder.state() != "new":
         folder.require_whole(folder.model)
-        if "run" in values and values["run"] != folder.identity():
+        if description.run not in (None, folder.identity()):
             raise MessiError(
                 f"{folder.model} belongs to another run than {folder.description}; bring the right one back."
             )
-    return tensors, values
+    return tensors, description
 
 
-def _rebuilt(tensors: dict[str, Tensor], values: dict[str, Any], files: Collection[str | Path]) -> Model:
+def _described(
+    path: Path, tensors: dict[str, Tensor], values: dict[str, Any]
+) -> tuple[dict[str, Tensor], ModelDescription]:
+    """Return the same with the values typed."""
+    if "task" not in values:
+        raise MessiError(f"{path} is no model file; give the folder of a run or its model.safetensors.")
     try:
-        description = parse_document(ModelDescription, values)
+        return tensors, parse_document(ModelDescription, values)
     except MessiError as error:
-        raise ValueError(str(error).rstrip(".")) from error
+        raise _misfit(path, values.get("version"), error) from error
+
+
+def _misfit(path: Path, written_by: object, error: Exception) -> MessiError:
+    return MessiError(
+        f"{path} was written by messi {written_by} and does not fit messi {version()}: "
+        f"{' '.join(str(error).split()).rstrip('.')}. Use the version that wrote it, or train anew."
+    )
+
+
+def _rebuilt(tensors: dict[str, Tensor], description: ModelDescription, files: Collection[str | Path]) -> Model:
     if len(description.classes) != description.task.num_classes:
         raise ValueError(f"it names {len(description.classes)} classes for {description.task.num_classes} outputs")
     algorithm_config = AlgorithmConfig.from_dict(description.config["algorithm"], files=files)

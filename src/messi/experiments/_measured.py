@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from messi.algorithms._base import Algorithm
-from messi.core.documents import read_values, write_document
+from messi.core.documents import parse_document, read_values, write_document
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
 from messi.data.loader import Loader
@@ -70,32 +70,45 @@ def measured(results: Results, measurement: Measurement[Found]) -> Measured[Foun
     return Measured(outcomes, found)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """What a file in the folder of a run holds."""
+
+    run: str | None = None
+    """The identity of the run; None in files of version 0.1."""
+    settings: dict[str, float]
+    found: dict[str, Any]
+
+
 def _find(outcome: Outcome, measurement: Measurement[Found]) -> Found:
-    file = outcome.path / f"{measurement.name}.json"
-    kept = _read(file)
-    if kept.get("settings") != measurement.settings:
-        model = RunDir(outcome.path).model
-        if not model.exists():
-            raise MessiError(
-                f"{model.name} is missing in {outcome.path.name}, so {measurement.what} cannot be measured; "
-                "copy it there, then make the report again."
-            )
-        found = vars(measurement.measure(*reopened(outcome)))
-        values = {name: _plain(tensor) for name, tensor in found.items()}
-        run = RunDir(outcome.path).identity()
-        write_document(file, {"run": run, "settings": measurement.settings, "found": values}, indent=None)
-        kept = _read(file)
-    return measurement.kind(**{name: _tensor(values) for name, values in kept["found"].items()})
+    file, run = outcome.path / f"{measurement.name}.json", RunDir(outcome.path)
+    if (kept := _read(file, measurement)) is not None:
+        return kept
+    if not run.model.exists():
+        raise MessiError(
+            f"{run.model.name} is missing in {outcome.path.name}, so {measurement.what} cannot be measured; "
+            "copy it there, then make the report again."
+        )
+    found = {name: _plain(tensor) for name, tensor in vars(measurement.measure(*reopened(outcome))).items()}
+    write_document(file, _Kept(run=run.identity(), settings=dict(measurement.settings), found=found), indent=None)
+    return _made(measurement, found)
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """Return what a file says of its run; nothing where it is missing, damaged or of another: it can be made again."""
+def _read(file: Path, measurement: Measurement[Found]) -> Found | None:
+    """Return what a file says of its run; None where it is missing, damaged or of another: it can be made again."""
     folder = RunDir(file.parent)
     try:
-        kept = read_values(file, lambda _: folder.read_description().version) if file.is_file() else {}
-    except ValueError:
-        return {}
-    return kept if kept.get("run") in (None, folder.identity()) else {}
+        values = read_values(file, lambda _: folder.read_description().version)
+        kept = parse_document(_Kept, values)
+        if kept.run not in (None, folder.identity()) or kept.settings != measurement.settings:
+            return None
+        return _made(measurement, kept.found)
+    except (OSError, OverflowError, TypeError, ValueError, MessiError):
+        return None
+
+
+def _made(measurement: Measurement[Found], found: Mapping[str, Any]) -> Found:
+    return measurement.kind(**{name: _tensor(values) for name, values in found.items()})
 
 
 def _plain(tensor: Tensor) -> Any:

@@ -11,6 +11,7 @@ from PIL import Image
 
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, ExampleRecord, Role
+from messi.core.regular import read_regular
 from messi.core.rundir import RunDir
 from messi.reports.runs import FinishedRun
 
@@ -119,10 +120,8 @@ def _uri(kind: str, content: bytes) -> str:
 
 
 def _read_png(path: Path) -> bytes:
-    if path.exists() and not path.is_file():
-        raise MessiError(f"The example image {path} is no regular file.")
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except OSError as error:
         raise MessiError(f"The example image {path} cannot be read: {error.strerror}.") from error
     if not content.startswith(_PNG):
