@@ -46,11 +46,11 @@ def test_it_trains_predicts_and_resumes_like_any_other(
         "--device", "cpu",
     ]  # fmt: skip
     assert main(command) == 0
-    config = RunConfig.from_dict(RunDir(tmp_path / "run").read_description().config)
+    config = RunConfig.from_dict(RunDir(tmp_path / "run").read_description().config, files=[EXAMPLE])
     assert config.algorithm.name == str(EXAMPLE)
     assert getattr(config.algorithm, "weight", None) == 0.5
     assert "energy_distance" in RunDir(tmp_path / "run").report.read_text()
-    assert len(load(tmp_path / "run").predict([folder / "paint" / "across" / "0.png"]).labels) == 1
+    assert len(load(tmp_path / "run", algorithm=EXAMPLE).predict([folder / "paint" / "across" / "0.png"]).labels) == 1
     capsys.readouterr()
     assert main(command) == 0
     assert "finished already" in capsys.readouterr().out
@@ -64,7 +64,7 @@ def test_a_changed_file_is_another_config(tmp_path: Path) -> None:
         shutil.copy(EXAMPLE, mine)
         config: AlgorithmConfig = ALGORITHMS.config(str(mine))()
         before = config.fingerprint()
-        assert AlgorithmConfig.from_dict(config.to_dict()) == config
+        assert AlgorithmConfig.from_dict(config.to_dict(), files=[mine]) == config
         mine.write_text(mine.read_text() + "\n# another version\n")
         prints += [before, config.fingerprint()]
     assert len(set(prints)) == 4

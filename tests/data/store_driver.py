@@ -54,7 +54,8 @@ def prepare_slowly(root: Path) -> None:
     real = fcntl.flock
 
     def flock(handle: int, operation: int) -> None:
-        say("asks")
+        if Path(f"/proc/self/fd/{handle}").resolve().name == "lock":  # others are of files being written
+            say("asks")
         real(handle, operation)
 
     setattr(fcntl, "flock", flock)  # noqa: B010 (mypy: no assigning to a function)

@@ -83,7 +83,7 @@ def prepared(root: Path, decodes: int | None = None) -> Store:
 def content(root: Path, home: Path | None = None) -> dict[str, bytes]:
     """Return all that is in a store."""
     folder = home / "stores" / store_folder(root).name if home else store_folder(root)
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
 class Row(NamedTuple):

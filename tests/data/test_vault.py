@@ -40,7 +40,8 @@ def test_a_method_that_reaches_for_the_target_stops_the_run(
     tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = quick_config.resolved()
-    training = prepare(config, config.data.load(), RunDir(tmp_path), torch.device("cpu"))
+    folder = RunDir(tmp_path / "run")
+    training = prepare(config, config.data.load(), folder, torch.device("cpu"))
     honest = Messi.loss
 
     def peek(self: Messi, batch: Batch) -> LossTerms:
@@ -48,8 +49,10 @@ def test_a_method_that_reaches_for_the_target_stops_the_run(
         return honest(self, batch)
 
     monkeypatch.setattr(Messi, "loss", peek)
-    with closing(training.ledger), pytest.raises(TargetSealedError):
-        train(training)
+    with folder.locked(), closing(training.ledger):
+        folder.begin(training.description)
+        with pytest.raises(TargetSealedError):
+            train(training)
 
 
 def test_evaluating_the_target_during_training_raises(tmp_path: Path, quick_config: RunConfig) -> None:

@@ -69,7 +69,7 @@ def test_an_interrupted_run_goes_on_with_renamed_data_and_ends_as_if_nothing_had
     make_folder()
     before = config_of(Folder(path="images"))
     undisturbed = contents(run(before, out="undisturbed", device="cpu").path)
-    with pytest.raises(Interrupted, match="Stopped after step 4 of 6"):
+    with pytest.raises(Interrupted, match="Stopped erm with target photo after step 4 of 6"):
         run(before, out=out, device="cpu", observers=[StopAfterStep(3)])
     Path("images").rename("renamed")
     result = run(config_of(Folder(path=str(tmp_path / "renamed"))), out=out, device="cpu")

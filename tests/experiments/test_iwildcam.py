@@ -85,7 +85,9 @@ def test_the_table_holds_macro_f1_and_accuracy_of_every_split(tmp_path: Path) ->
         if labels["method"] != "MESSI":
             return {"OMoE": "started", "GMoE": "a trace\nno memory"}[str(labels["method"])]
         gain = 0.02 * int(labels["seed"])
-        values = {role: {"macro_f1": 0.1 * n + gain, "accuracy": 0.1 * n + 0.5} for n, role in enumerate(roles, 1)}
+        values = {
+            role: {"count": 4, "macro_f1": 0.1 * n + gain, "accuracy": 0.1 * n + 0.5} for n, role in enumerate(roles, 1)
+        }
         return {"result": {"roles": values}}
 
     experiment = Iwildcam(seeds=2)

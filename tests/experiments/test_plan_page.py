@@ -11,6 +11,7 @@ from made_runs import made_results
 from playwright.sync_api import Browser, Page
 
 from messi.cli.main import main
+from messi.core.documents import read_values, write_document
 from messi.experiments._base import EXPERIMENTS, Figure
 from messi.experiments._closer import look_closer
 from messi.experiments._output import write_results
@@ -70,9 +71,9 @@ def test_a_plan_is_told_as_far_as_it_is(folder: Path, capsys: pytest.CaptureFixt
 
 def test_a_machine_without_a_gpu_is_called_a_cpu(folder: Path) -> None:
     for file in folder.glob("runs/*/run.json"):
-        described = json.loads(file.read_text())
+        described = read_values(file, str)
         described["environment"] = {"gpu": "none", "torch": "2.0", "cuda": "13.0", "python": "3.11.7"}
-        file.write_text(json.dumps(described))
+        write_document(file, described)
     main(["report", str(folder)])
     page = (folder / "report.html").read_text()
     assert "<dt>Trained on</dt><dd>CPU, torch 2.0, python 3.11.7</dd>" in page
@@ -128,7 +129,7 @@ DAMAGES = {
     },
     "diagnostics.json": {
         "diagnostics.json is damaged": '{"routing": {',
-        "diagnostics.json is not one that this version can read": '{"calibration": 3}',
+        "diagnostics.json is damaged: it has no checksum": '{"calibration": 3}',
     },
 }
 

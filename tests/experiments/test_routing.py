@@ -1,12 +1,14 @@
 """The plan of the routing pictures, and what they show."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_runs import made_results
 
+from messi.core.documents import write_document
 from messi.core.records import Record, RecordWriter, Role, RoutingRecord
 from messi.core.rundir import RunDir
 from messi.experiments._base import Figure, Text
@@ -30,7 +32,7 @@ def with_records(results: Results) -> Results:
     for outcome in results.outcomes:
         if outcome.state == "done":
             folder, labels = RunDir(outcome.path), outcome.labels
-            folder.description.write_text('{"classes": ["cat", "dog"]}')
+            write_document(folder.description, replace(folder.read_description(), classes=("cat", "dog")))
             base = (0.5 if labels["method"] == "MESSI" else 0.0) + (0.25 if labels["target"] == "sketch" else 0.0)
             writer = RecordWriter(folder.records, size=0)
             for place, domain in enumerate(DOMAINS):

@@ -1,12 +1,12 @@
 """Small finished runs, written with the record classes and nothing that trains."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
+from messi.core.documents import write_document
 from messi.core.records import (
     EvaluationRecord,
     ExampleRecord,
@@ -54,7 +54,7 @@ class Sample:
         """Write the folder and return its path."""
         path.mkdir(parents=True)
         folder = RunDir(path)
-        folder.description.write_text(json.dumps(self._description()))
+        write_document(folder.description, self._description())
         writer = RecordWriter(folder.records, size=0)
         for record in [*self._learning(), *self.more, *self._routing(), *(self._examples(path) if self.images else [])]:
             writer.write(record)
@@ -68,9 +68,9 @@ class Sample:
             "deviations": {"steps": self.steps},
             **self.result,
         }
-        folder.result.write_text(json.dumps(result))
+        write_document(folder.result, result)
         if self.diagnostics:
-            folder.diagnostics.write_text(json.dumps(self.diagnostics))
+            write_document(folder.diagnostics, self.diagnostics)
         return path
 
     def _description(self) -> dict[str, Any]:

@@ -87,6 +87,7 @@ def test_points_keep_their_shape_and_are_grouped_by_what_they_are(tmp_path: Path
         "after": [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]],
         "domain": [0, 2, 0],
         "class": [1, 0, 1],
+        "roles": ["source_val", "target", "source_val"],
         "expert": [2, 0, 2],
     }
     embedding = embedding_of(run_of(tmp_path, found))
@@ -143,7 +144,7 @@ def test_a_bin_lies_where_confidence_and_accuracy_say(tmp_path: Path) -> None:
 
 
 def test_numbers_that_no_run_has_make_no_column(tmp_path: Path) -> None:
-    erm = {"calibration": {"source_val": {"ece": 0.02, "bins": []}}, "probe": {"accuracy": float("nan"), "chance": 0.5}}
+    erm = {"calibration": {"source_val": {"ece": 0.02, "bins": []}}, "probe": {"accuracy": None, "chance": 0.5}}
     table = numbers([run_of(tmp_path / "a", erm), run_of(tmp_path / "b", {})])
     assert list(table.meanings) == ["ECE, sources %", "Chance %"]
     assert table.rows == {0: ("2.0", "50.0")}

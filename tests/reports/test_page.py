@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from messi.core.documents import write_document
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, Record, TrainRecord
 from messi.reports.page import write_report
@@ -191,14 +192,20 @@ def test_settings_that_only_one_method_has_do_not_differ(tmp_path: Path) -> None
 def test_diagnostics_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     path = Sample(diagnostics=document()).write(tmp_path / "run")
     file = path / "diagnostics.json"
-    for content, reason in (
-        ("{", "is damaged: Expecting property name"),
-        ("[]", "it must hold one JSON object"),
-        ('{"slots": {"pairs": [[0, 1]]}}', r"is not one that this version can read \(KeyError: 'responsibilities'\)"),
-        ('{"calibration": 3}', "is not one that this version can read"),
-    ):
+    for content, reason in (("{", "is damaged: Expecting property name"), ("[]", "it must hold one JSON object")):
         file.write_text(content)
-        with pytest.raises(MessiError, match=rf"diagnostics\.json .*{reason}.*[Tt]ake it away"):
+        with pytest.raises(
+            MessiError, match=rf"diagnostics\.json .*{reason}.* Or remove it to get a report without it"
+        ):
+            write_report([path], tmp_path / "page.html")
+    for values, reason in (
+        ({"slots": {"pairs": [[0, 1]]}}, r"is not one that this version can read: slots\.responsibilities is missing"),
+        ({"calibration": 3}, "is not one that this version can read: calibration must be an object"),
+    ):
+        write_document(file, values)
+        with pytest.raises(
+            MessiError, match=rf"diagnostics\.json .*{reason}.* Or remove it to get a report without it"
+        ):
             write_report([path], tmp_path / "page.html")
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from messi.core.documents import write_document
 from messi.core.errors import MessiError
 from messi.reports.runs import read_run, run_labels
 from messi.reports.tables import percent, result_rows, result_table
@@ -159,8 +160,8 @@ def test_a_run_that_is_not_finished_is_named(tmp_path: Path) -> None:
 
 def test_a_run_that_lacks_a_value_is_named(tmp_path: Path) -> None:
     path = Sample().write(tmp_path / "old")
-    (path / "result.json").write_text('{"selection": "source_val", "target_part": "all"}')
-    with pytest.raises(MessiError, match=r"old is not a run that this version can read: 'selected_step' is missing"):
+    write_document(path / "result.json", {"selection": "source_val", "validation": "source_val", "target_part": "all"})
+    with pytest.raises(MessiError, match=r"old/result\.json is not one that this .* read: selected_step is missing"):
         read_run(path)
 
 

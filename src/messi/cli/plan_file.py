@@ -39,12 +39,17 @@ def refuse_other_plan(experiment: Experiment, folder: Path) -> None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        values = read_values(file, lambda values: values.get("version", _FIRST_VERSION))
-        if "name" not in values:
-            raise ValueError("it must name an experiment")
+        values = read_values(file, _version)
     except (OSError, ValueError) as error:
         raise MessiError(
             f"{file} is damaged: {error}. Delete it and repeat the 'messi reproduce' command that made it."
         ) from error
     values.pop("version", None)
     return values
+
+
+def _version(values: dict[str, Any]) -> object:
+    """Return the version that wrote a plan without a checksum."""
+    if "name" not in values:
+        raise ValueError("it must name an experiment")
+    return values.get("version", _FIRST_VERSION)

@@ -81,12 +81,12 @@ def require_old(path: Path, version: object) -> None:
     """Take a file without a checksum only where a version wrote it that wrote none; raise ValueError otherwise."""
     if not str(version).startswith(_VERSIONS_WITHOUT):
         raise ValueError("it has no checksum")
-    _note(path)
+    _note(path.parent)
 
 
 @functools.cache
-def _note(path: Path) -> None:
-    """Say once of every file that damage to it may go unnoticed."""
+def _note(folder: Path) -> None:
+    """Say once of every folder that damage to its files may go unnoticed."""
     logging.getLogger("messi").warning(
-        "%s was written by messi 0.1 and has no checksum, so damage to it may go unnoticed.", path
+        "%s was written by messi 0.1, whose files have no checksums: damage to them may go unnoticed.", folder
     )
