@@ -23,7 +23,7 @@ _RESULT = {
     "protocol": "messi",
 }
 
-_DIAGNOSTICS = {
+_DIAGNOSTICS: dict[str, dict[str, Any]] = {
     "routing": {
         "entropy": None,
         "load": [],
