@@ -40,6 +40,7 @@ def refuse_other_plan(experiment: Experiment, folder: Path) -> None:
 def _read(file: Path) -> dict[str, Any]:
     try:
         values = read_values(file, _version)
+        _require_name(values)
     except (OSError, ValueError) as error:
         raise MessiError(
             f"{file} is damaged: {error}. Delete it and repeat the 'messi reproduce' command that made it."
@@ -50,6 +51,10 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _version(values: dict[str, Any]) -> object:
     """Return the version that wrote a plan without a checksum."""
-    if "name" not in values:
-        raise ValueError("it must name an experiment")
+    _require_name(values)
     return values.get("version", _FIRST_VERSION)
+
+
+def _require_name(values: dict[str, Any]) -> None:
+    if not isinstance(values.get("name"), str):
+        raise ValueError("it must name an experiment")

@@ -74,7 +74,7 @@ def file_checksum(path: Path) -> str:
             return str(parse_values((file.metadata() or {}).get(METADATA, "{}")).get(KEY, ""))
     except (OSError, ValueError, SafetensorError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
-        raise MessiError(f"{path} cannot be read: {reason}. Bring it back.") from error
+        raise MessiError(f"{path} cannot be read: {reason}. Restore it from a copy.") from error
 
 
 def require_old(path: Path, version: object) -> None:

@@ -86,8 +86,8 @@ def _open_folder(folder: Path) -> int:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    write_bytes(path, text.encode())
+    """Write a text file atomically; half of a character, as names of files may hold, becomes a question mark."""
+    write_bytes(path, text.encode("utf-8", "replace"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -142,8 +142,8 @@ def read_beginning(path: Path, *, size: int, expected: str | None) -> bytes:
 
 def _unreadable(path: Path, reason: str) -> MessiError:
     return MessiError(
-        f"{path} is damaged: {reason}. Bring it back, or delete the folder {path.parent} and run the command that made "
-        "it again."
+        f"{path} is damaged: {reason}. Restore it from a copy, or delete the folder {path.parent} and repeat the "
+        "command that made it."
     )
 
 
@@ -168,7 +168,7 @@ def _parse(path: Path, content: bytes) -> Iterator[Record]:
             record: Record = parse(_KINDS[kind], values)
         except (ValueError, MessiError) as error:
             raise MessiError(
-                f"{path}, line {number}, is not a record of messi: {error} Bring the file back, or delete the folder "
-                "and run the command that made it again."
+                f"{path}, line {number}, is not a record of messi: {error} Restore the file from a copy, or delete the "
+                "folder and repeat the command that made it."
             ) from error
         yield record

@@ -18,6 +18,7 @@ from messi.core.documents import parse_document, read_values, write_document
 from messi.core.errors import MessiError
 from messi.core.files import leftovers, writing
 from messi.core.records import Record, read_records
+from messi.core.regular import read_regular
 from messi.core.run_documents import Diagnostics, Result, RunDescription, Timing
 
 State = Literal["new", "started", "done"]
@@ -100,7 +101,7 @@ class RunDir:
         """Return what ``timing.json`` says."""
         timing = self._read(self.timing, Timing)
         if timing.run not in (None, self.identity()):
-            raise MessiError(f"{self.timing} belongs to another run; bring the right one back, or remove it.")
+            raise MessiError(f"{self.timing} belongs to another run; restore the right one, or remove it.")
         return timing
 
     def read_diagnostics(self) -> Diagnostics:
@@ -166,7 +167,7 @@ class RunDir:
         if self.read_description().data != fingerprint:
             raise MessiError(
                 f"The data of the run {self.path} has changed since; train anew in another folder with --out, or "
-                "bring the data back."
+                "restore the data."
             )
 
     def require_whole(self, path: Path) -> None:
@@ -233,7 +234,7 @@ class RunDir:
 
     def _version(self, values: dict[str, Any]) -> object:
         """Return the version that wrote a document, which ``run.json`` says of all of them."""
-        return values.get("version") or parse_values(self.description.read_bytes()).get("version")
+        return values.get("version") or parse_values(read_regular(self.description)).get("version")
 
     def _damaged(self, path: Path, error: Exception) -> MessiError:
         return MessiError(f"{path} is damaged: {error}. {self._remedy(path)}")
@@ -241,8 +242,8 @@ class RunDir:
     def _remedy(self, path: Path) -> str:
         """Say how to get a file again."""
         # Without its result a run is finished anew, with all that is measured at its end, but not trained.
-        first = self.path if path in (self.description, self.records) else self.result
-        remedy = f"Bring it back, or delete {first} and run the command that made it again."
+        first = self.path if path in (self.description, self.records, self.model) else self.result
+        remedy = f"Restore it from a copy, or delete {first} and repeat the command that made it."
         return f"{remedy} Or remove it to get a report without it." if path == self.diagnostics else remedy
 
     def _missing(self, path: Path) -> MessiError:

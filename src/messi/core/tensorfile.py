@@ -57,7 +57,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except _DAMAGE as error:
         raise MessiError(
             f"{path} is damaged or cut short, or no file of messi ({' '.join(str(error).split())}). "
-            "Bring it back; if it is a run's last.safetensors, that run starts anew once the file is removed."
+            "Restore it from a copy; a run whose last.safetensors is removed starts from the beginning."
         ) from error
     return tensors, description
 

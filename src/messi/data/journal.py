@@ -114,7 +114,12 @@ class Appender:
         if journal.exists() and journal.read_bytes() != lines:
             write_bytes(journal, lines)
         with writing(self._folder):
-            self._pixels, self._journal = (self._folder / "pixels").open("ab"), journal.open("ab")
+            self._pixels = (self._folder / "pixels").open("ab")
+            try:
+                self._journal = journal.open("ab")
+            except OSError:
+                self._pixels.close()
+                raise
             self._pixels.truncate(self._end)
         return self
 

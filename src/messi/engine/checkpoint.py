@@ -118,7 +118,7 @@ def read_checkpoint(path: Path, *, run: str) -> tuple[dict[str, Tensor], Checkpo
 def _misfit(path: Path, error: Exception) -> MessiError:
     return MessiError(
         f"{path} does not fit this run: {' '.join(str(error).split())} "
-        "Bring the right one back, or remove it to train from the beginning."
+        "Restore the right one, or remove it to train from the beginning."
     )
 
 

@@ -160,7 +160,7 @@ def read_weights(folder: RunDir, *, step: int) -> dict[str, Tensor]:
     if description.step != step:
         raise MessiError(
             f"{folder.model} holds the weights after step {description.step} and not those after step {step}, which "
-            f"was selected. Bring the right file back, or delete {folder.path} and train anew."
+            f"was selected. Restore the right file, or delete {folder.path} and train anew."
         )
     return tensors
 
@@ -171,9 +171,7 @@ def read_model(folder: RunDir) -> tuple[dict[str, Tensor], ModelDescription]:
     if folder.state() != "new":
         folder.require_whole(folder.model)
         if description.run not in (None, folder.identity()):
-            raise MessiError(
-                f"{folder.model} belongs to another run than {folder.description}; bring the right one back."
-            )
+            raise MessiError(f"{folder.model} belongs to another run than {folder.description}; restore the right one.")
     return tensors, description
 
 
@@ -201,8 +199,11 @@ def _rebuilt(tensors: dict[str, Tensor], description: ModelDescription, files: C
         raise ValueError(f"it names {len(description.classes)} classes for {description.task.num_classes} outputs")
     algorithm_config = AlgorithmConfig.from_dict(description.config["algorithm"], files=files)
     encoder = EncoderConfig.from_dict(description.config["encoder"]).without_weights()
-    if not description.spec.shape == description.task.input_shape == encoder.input_spec(description.spec.shape).shape:
-        raise ValueError(f"the inputs of its network are not of the shape {description.spec.shape}")
+    spec, expected = description.spec, encoder.input_spec(description.spec.shape)
+    if not spec.shape == description.task.input_shape == expected.shape:
+        raise ValueError(f"the inputs of its network are not of the shape {spec.shape}")
+    if not len(spec.mean) == len(spec.std) == len(expected.mean):
+        raise ValueError(f"inputs of the shape {spec.shape} need {len(expected.mean)} means and standard deviations")
     with uninitialised():
         algorithm = build(algorithm_config, task=description.task, encoder=encoder)
     algorithm.load_state_dict(tensors)

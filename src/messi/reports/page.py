@@ -29,9 +29,7 @@ def write_report(runs: Sequence[Path], out: Path) -> None:
     """Write a page about one or several finished runs."""
     if not runs:
         raise MessiError("A report needs at least one run folder, but none was given.")
-    page = render([read_run(path) for path in runs])
-    # A file name that is not UTF-8 reaches a record as lone surrogates, which no file can hold.
-    write_text(out, page.encode("utf-8", "replace").decode())
+    write_text(out, render([read_run(path) for path in runs]))
 
 
 def read_whole(path: Path, label: str = "") -> FinishedRun:

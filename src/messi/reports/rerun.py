@@ -17,7 +17,7 @@ def rerun_command(run: FinishedRun) -> str:
     config = run.config
     data = dict(config["data"])
     kind = data.pop("name")
-    named = data.pop("path") if kind in _BY_PATH else kind
+    named = str(data.pop("path", kind)) if kind in _BY_PATH else kind
     algorithm = dict(config["algorithm"])
     parts = [
         ["--data", named, *_options(data)],
