@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from messi.core.errors import MessiError
-from messi.core.files import write_text
+from messi.core.files import replace_atomically, write_text
 from messi.core.records import EvaluationRecord, Record, RecordWriter, RoleRecord, TrainRecord, read_records
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
@@ -62,10 +62,21 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_text(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "\ud800")
+
+    def half(temporary: Path) -> None:
+        temporary.write_text("ne")
+        raise InterruptedError
+
+    with pytest.raises(MessiError, match="Could not write"):
+        replace_atomically(path, half)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_name_that_is_no_text_can_stand_in_a_text_file(tmp_path: Path) -> None:
+    """Python reads the bytes of a file name that are not UTF-8 as lone surrogates."""
+    write_text(tmp_path / "page", b"caf\xe9 \xc3\xa9".decode("utf-8", "surrogateescape"))
+    assert (tmp_path / "page").read_text(encoding="utf-8") == "caf? é"
 
 
 def test_tensors_and_description_come_back_bit_for_bit(tmp_path: Path) -> None:

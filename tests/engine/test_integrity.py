@@ -68,9 +68,7 @@ def test_one_flipped_bit_in_a_weight_is_refused(done: RunDir, capsys: pytest.Cap
 def test_a_damaged_checkpoint_is_not_trained_on(half: RunDir, quick_config: RunConfig, share: float) -> None:
     size = half.last.stat().st_size
     flip(half.last, round(share * size))
-    with pytest.raises(
-        MessiError, match=r"last\.safetensors is damaged .* last.safetensors is removed starts from the beginning"
-    ):
+    with pytest.raises(MessiError, match=r"last\.safetensors is damaged .* is removed starts from the beginning"):
         run(quick_config, out=half.path, device="cpu")
     assert any("last.safetensors is damaged" in problem for problem in verify_run(half.path).problems)
     half.last.unlink()

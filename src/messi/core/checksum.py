@@ -39,14 +39,9 @@ def checksum(parts: Iterable[Bytes]) -> str:
     return running.hexdigest()
 
 
-def canonical(values: Mapping[str, Any]) -> bytes:
-    """Return JSON values in their one spelling."""
-    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
-
-
 def values_checksum(values: Mapping[str, Any]) -> str:
     """Return the checksum of JSON values, the same however they are spelled."""
-    return checksum([canonical(values)])
+    return checksum([json.dumps(values, sort_keys=True, separators=(",", ":")).encode()])
 
 
 def parse_values(content: bytes | str) -> dict[str, Any]:

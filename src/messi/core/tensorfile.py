@@ -1,29 +1,32 @@
 """Tensors and a JSON description in one safetensors file: no pickle, written atomically, checked when read."""
 
 import json
-from collections.abc import Iterator, Mapping
+import mmap
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from messi.core.checksum import KEY, METADATA, MISMATCH, Bytes, canonical, checksum, parse_values, require_old
+from messi.core.checksum import KEY, METADATA, MISMATCH, checksum, parse_values, require_old
 from messi.core.errors import MessiError
 from messi.core.files import replace_atomically
 from messi.core.regular import require_regular
 
+_BLANK = "0" * 32
+_PLACE = re.compile(rb'\\"checksum\\": \\"([0-9a-f]{32})\\"')  # a JSON text in a JSON text
 _DAMAGE = (SafetensorError, OSError, ValueError, RuntimeError, MemoryError, OverflowError)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
     """Write both atomically: ``path`` is either the old file or the whole new one."""
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    plain = json.loads(json.dumps(description))  # as it will be read: tuples are lists
     # One entry: safetensors writes several in any order, and the same state must give the same bytes.
-    metadata = {METADATA: json.dumps({**plain, KEY: checksum(_parts(contiguous, plain))})}
+    metadata = {METADATA: json.dumps({KEY: _BLANK, **description})}
 
     def write(temporary: Path) -> None:
         temporary.touch()  # for whom the umask says; safetensors makes files that nobody but their owner may read
@@ -33,8 +36,24 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mappin
         except SafetensorError as error:  # safetensors reports a full disk as its own error
             raise OSError(None, str(error)) from error
         temporary.chmod(mode)
+        with temporary.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+            place, whole = find_checksum(content)
+            content[place : place + len(whole)] = whole.encode()
 
     replace_atomically(path, write)
+
+
+def find_checksum(content: bytes | mmap.mmap) -> tuple[int, str]:
+    """Return where the checksum stands in a file, and what it must be: that of all bytes with zeros in its place."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = content[:end]
+    found = _PLACE.search(header)
+    if found is None:
+        raise ValueError("it has no checksum")
+    place = found.start(1)
+    blank = header[:place] + _BLANK.encode() + header[place + len(_BLANK) :]
+    with memoryview(content) as view, view[end:] as rest:
+        return place, checksum([blank, rest])
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -43,17 +62,19 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise MessiError(f"There is no file {path}; give the folder of a run or a model file.")
     try:
         require_regular(path)
-        with safe_open(path, framework="pt") as file:
+        # xxh3 goes through the file without Python's lock, while this thread copies the tensors.
+        with ThreadPoolExecutor(1) as beside, safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
+            if METADATA not in metadata:
+                raise MessiError(f"{path} was not written by messi; give the folder of a run or a model file of it.")
+            description = parse_values(metadata[METADATA])
+            stated = description.pop(KEY, None)
+            if stated is None:
+                require_old(path, description.get("version"))
+            whole = beside.submit(_checksum, path) if stated else None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        if METADATA not in metadata:
-            raise MessiError(f"{path} was not written by messi; give the folder of a run or a model file of it.")
-        description = parse_values(metadata[METADATA])
-        stated = description.pop(KEY, None)
-        if stated is None:
-            require_old(path, description.get("version"))
-        elif stated != checksum(_parts(tensors, description)):
-            raise ValueError(MISMATCH)
+            if whole and whole.result() != stated:
+                raise ValueError(MISMATCH)
     except _DAMAGE as error:
         raise MessiError(
             f"{path} is damaged or cut short, or no file of messi ({' '.join(str(error).split())}). "
@@ -62,9 +83,6 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, description
 
 
-def _parts(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> Iterator[Bytes]:
-    """Yield everything that a checksum is over: the description, then name, kind and bytes of every tensor."""
-    yield canonical(description)
-    for name, tensor in sorted(tensors.items()):
-        yield f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode("utf-8", "surrogatepass")
-        yield tensor.reshape(-1).view(torch.uint8).numpy().data
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return find_checksum(content)[1]
