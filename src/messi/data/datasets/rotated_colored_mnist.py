@@ -40,7 +40,7 @@ class RotatedColoredMnist(DataConfig):
     """The first K of the row-major order (as the paper's curves have it), or K at random."""
     budget: Annotated[int, Bounds(minimum=1)] | None = None
     """B, the most examples of all K environments together; each offers at most B / K."""
-    rotation_step: float = 45.0
+    rotation_step: Annotated[float, Bounds(minimum=-360, maximum=360)] = 45.0
     """Degrees between rows of environments."""
     color_step: Annotated[float, Bounds(above=0, maximum=1)] = 0.1
     """Difference in colour-flip probability between neighbours in a row."""
