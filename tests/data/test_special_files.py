@@ -55,7 +55,7 @@ def test_a_special_file_among_images_is_refused_or_left_out_by_name(
 ) -> None:
     root = make_folder(images=1)
     make_special(root / "photo/across/zz.png", kind)
-    sentence = rf"^The image {root}/photo/across/zz\.png cannot be read: it is {kind} and no regular file\. Replace"
+    sentence = rf"^The image {root}/photo/across/zz\.png cannot be read: it is {kind}, not a regular file\. Replace"
     with pytest.raises(MessiError, match=sentence):
         Folder(path=str(root)).load()
     assert len(Folder(path=str(root), damaged="leave_out").load()) == 6
@@ -71,12 +71,12 @@ def test_no_command_waits_for_a_pipe(command: str, make_folder: MakeFolder, caps
     code = main(["train", "--data", str(root)] if command == "train" else ["data", command, str(root)])
     said = capsys.readouterr()
     assert code == (1 if command == "verify" else 2)
-    assert "zz.png cannot be read: it is a named pipe and no regular file." in said.out + said.err
+    assert "zz.png cannot be read: it is a named pipe, not a regular file." in said.out + said.err
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tables_and_arrays_must_be_regular_files(kind: str, tmp_path: Path) -> None:
-    reason = rf"cannot be read.*: it is {kind} and no regular file"
+    reason = rf"cannot be read.*: it is {kind}, not a regular file"
     kinds: tuple[tuple[str, type[Table] | type[Arrays]], ...] = (
         ("t.csv", Table),
         ("t.tsv", Table),
@@ -103,7 +103,7 @@ def test_a_file_that_becomes_a_pipe_after_it_was_looked_at_is_not_waited_for(
     status = (tmp_path / "file").stat()
     make_special(tmp_path / "pipe", "a named pipe")
     monkeypatch.setattr(Path, "stat", lambda *_, **__: status)
-    with pytest.raises(OSError, match="a named pipe and no regular file"):
+    with pytest.raises(OSError, match="a named pipe, not a regular file"):
         open_regular(tmp_path / "pipe")
 
 

@@ -202,6 +202,6 @@ def test_a_store_whose_files_are_pipes_gets_one_sentence(name: str, alone: bool,
     os.mkfifo(path)
     with (
         within(60),
-        pytest.raises(MessiError, match=rf"{name}: it is a named pipe and no regular file\. Make it readable"),
+        pytest.raises(MessiError, match=rf"{name}: it is a named pipe, not a regular file\. Make it readable"),
     ):
         Folder(path=str(root)).load()

@@ -64,3 +64,12 @@ def test_the_lines_to_run_again_name_the_folders_whatever_they_are_called(tmp_pa
     runs = [read_run(Sample(seed=place).write(tmp_path / name)) for place, name in enumerate(names)]
     (loop,) = [node for node in ast.parse(rerun_snippet(runs)).body if isinstance(node, ast.For)]
     assert ast.literal_eval(loop.iter) == names
+
+
+def test_the_lines_to_run_again_name_a_method_of_ones_own_once(tmp_path: Path) -> None:
+    own = "/methods/it's mine.py"
+    runs = [read_run(Sample(algorithm=name).write(tmp_path / str(n))) for n, name in enumerate((own, "erm", own))]
+    calls = [node for node in ast.walk(ast.parse(rerun_snippet(runs))) if isinstance(node, ast.Call)]
+    (given,) = [word.value for call in calls for word in call.keywords if word.arg == "files"]
+    assert ast.literal_eval(given) == [own]
+    assert "files=" not in rerun_snippet(runs[1:2])

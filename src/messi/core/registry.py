@@ -63,7 +63,7 @@ class Registry:
                 return str(file)
         raise MessiError(
             f"The {self.kind} '{short_name(name)}' is defined in a file of its own, {name}, which is only run if you "
-            f"name it: with --algorithm FILE, or in Python algorithm=FILE."
+            "name it: with --algorithm FILE, or in Python with algorithm=FILE or files=[FILE]."
         )
 
     def config(self, name: str) -> Any:

@@ -31,12 +31,14 @@ def rerun_command(run: FinishedRun) -> str:
 def rerun_snippet(runs: Sequence[FinishedRun]) -> str:
     """Return the Python lines that train the same configs again."""
     folders = "".join(f"    {run.path.resolve().name!r},\n" for run in runs)
+    own = sorted({name for run in runs if (name := run.config["algorithm"]["name"]).endswith(".py")})
+    files = f", files={own!r}" if own else ""  # a config alone has no code run
     return (
         "import json, pathlib\n"
         "import messi\n\n"
         f"for folder in [\n{folders}]:\n"
         '    described = json.loads(pathlib.Path(folder, "run.json").read_text())\n'
-        '    config = messi.RunConfig.from_dict(described["config"])\n'
+        f'    config = messi.RunConfig.from_dict(described["config"]{files})\n'
         '    messi.run(config, out=folder + "-again")\n'
     )
 
