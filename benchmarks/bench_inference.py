@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from keep import gpu, parse, show
-from messi.algorithms._inference import batch_size
-from messi.algorithms.messi import Messi
+from messi.algorithms.common.inference import batch_size
+from messi.algorithms.messi import MESSI
 from messi.core.batch import Task
 from messi.data.images import Images
 from messi.data.placement import brought, place
@@ -52,7 +52,7 @@ class Contest:
     """A model, and N images as each side wants them."""
 
     model: Model
-    algorithm: Messi
+    algorithm: MESSI
     pictures: Tensor
     """[at most HOSTED, 3, SIDE, SIDE] uint8, on the host."""
     placed: Images
@@ -67,7 +67,7 @@ class Contest:
         encoder = EncoderConfig(backbone=backbone, pretrained=False)
         spec = encoder.input_spec((3, SIDE, SIDE))
         task = Task(input_shape=spec.shape, num_classes=CLASSES, num_domains=3)
-        algorithm = Messi(Messi.Config(), task=task, encoder=encoder).to(DEVICE).eval()
+        algorithm = MESSI(MESSI.Config(), task=task, encoder=encoder).to(DEVICE).eval()
         placed = place(Images.pack(pictures), DEVICE)
         model = Model(algorithm, tuple("abcdefg"), spec, cast("ModelDescription", None))  # not read
         ready = torch.cat([prepare(images, spec) for images in batches(placed, len(pictures))])

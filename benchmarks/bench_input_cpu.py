@@ -35,8 +35,8 @@ from messi.data.datasets.folder import Folder
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.sampling import Sampler
+from messi.data.sealed_data import SealedData
 from messi.data.splits import make_split
-from messi.data.vault import Vault
 
 DOMAINS, CLASSES, PER_CELL, SIZE = ("a", "b", "c", "target"), ("x", "y", "z"), 60, (320, 240)
 PER_DOMAIN, SOURCES = 32, 3
@@ -79,7 +79,7 @@ def messi_loader(root: Path) -> tuple[Loader, float]:
         domains_per_batch=None,
         seed=0,
     )
-    vault = Vault(examples, split)
+    vault = SealedData(examples, split)
     return Loader(
         vault=vault, spec=SPEC, device=torch.device("cpu"), sampler=sampler, augmentation="domainbed"
     ), seconds

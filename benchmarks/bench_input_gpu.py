@@ -19,8 +19,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
 from keep import parse, show
-from messi.algorithms._base import build
-from messi.algorithms.erm import Erm
+from messi.algorithms.common.base import build
+from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, InputSpec, Task
 from messi.core.seeding import deterministic
 from messi.data import augment, kernels
@@ -29,8 +29,8 @@ from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
 from messi.data.sampling import Sampler
+from messi.data.sealed_data import SealedData
 from messi.data.splits import make_split
-from messi.data.vault import Vault
 from messi.engine.stepper import AdamStepper
 from messi.models.encoder import EncoderConfig
 
@@ -77,7 +77,7 @@ def make_loader(images: Images) -> Loader:
         domains_per_batch=None,
         seed=0,
     )
-    vault = Vault(examples, split)
+    vault = SealedData(examples, split)
     return Loader(vault=vault, spec=SPEC, device=DEVICE, sampler=sampler, augmentation="domainbed")
 
 
@@ -187,7 +187,7 @@ def time_steps(images: Images, backbone: str) -> tuple[float, float, float]:
     """Return the median times of a step on a constant batch and on the loader's, and the median ratio of a turn."""
     loader = make_loader(place(images, DEVICE))
     task = Task(input_shape=SPEC.shape, num_classes=CLASSES, num_domains=3)
-    algorithm = build(Erm.Config(), task=task, encoder=EncoderConfig(backbone=backbone, pretrained=False)).to(DEVICE)
+    algorithm = build(ERM.Config(), task=task, encoder=EncoderConfig(backbone=backbone, pretrained=False)).to(DEVICE)
     stepper = AdamStepper(algorithm, learning_rate=3e-5, weight_decay=0.0)
     constant: Batch = loader.batch(1)
     position = 0

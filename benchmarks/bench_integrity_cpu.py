@@ -27,8 +27,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from keep import parse, show
-from messi.algorithms._base import build
-from messi.algorithms.messi import Messi
+from messi.algorithms.common.base import build
+from messi.algorithms.messi import MESSI
 from messi.core import checksum as checksums
 from messi.core import records, tensorfile
 from messi.core.batch import Task
@@ -38,7 +38,7 @@ from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data import journal
 from messi.data.augment import draw_parameters
 from messi.data.datasets.folder import Folder
-from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.data.images import Images
 from messi.data.preprocess import prepare_augmented
 from messi.data.seals import Seals
@@ -85,7 +85,7 @@ def measure(work: Callable[[], object], times: int = TIMES) -> tuple[float, floa
 def save(folder: Path, backbone: str) -> Path:
     """Write a MESSI model of a backbone with random weights."""
     encoder = EncoderConfig(backbone=backbone, pretrained=False)
-    config = RunConfig(data=RotatedColoredMnist(), encoder=encoder).resolved()
+    config = RunConfig(data=RotatedColoredMNIST(), encoder=encoder).resolved()
     spec = config.encoder.input_spec((3, 224, 224))
     task = Task(input_shape=spec.shape, num_classes=7, num_domains=3)
     network = build(config.algorithm, task=task, encoder=config.encoder)
@@ -166,10 +166,10 @@ def whole_run(folder: Path) -> list[str]:
     """Time a run with many checkpoints and everything that is written at its end."""
     training = TrainingConfig(steps=60, evaluate_every=10)
     config = RunConfig(
-        data=RotatedColoredMnist(environments=10),
+        data=RotatedColoredMNIST(environments=10),
         target=("rot0-p0.5",),
         encoder=EncoderConfig(backbone="tiny_cnn"),
-        algorithm=Messi.Config(),
+        algorithm=MESSI.Config(),
         training=training,
     )
     places = iter(range(100))

@@ -18,11 +18,11 @@ import torch
 
 from bench_step_gpu import SMALL, TINY, Contestant
 from keep import gpu, parse, show
-from messi.algorithms._base import ALGORITHMS, AlgorithmConfig
-from messi.algorithms.erm import Erm
-from messi.algorithms.gmoe import Gmoe
-from messi.algorithms.messi import Messi
-from messi.algorithms.mixstyle import Mixstyle
+from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
+from messi.algorithms.erm import ERM
+from messi.algorithms.gmoe import GMoE
+from messi.algorithms.messi import MESSI
+from messi.algorithms.mixstyle import MixStyle
 from messi.core.seeding import deterministic
 from messi.engine.stepper import Flatness
 
@@ -48,16 +48,16 @@ class Method:
 PAPER = {"gmoe": "2.02", "messi": "12.39"}
 TRANSFORMERS = [
     *(Method(n, ALGORITHMS.config(n)(), paper=PAPER.get(n, "")) for n in ALGORITHMS.names() if n != "mixstyle"),
-    Method("messi, discrepancy mmd", Messi.Config(discrepancy="mmd"), paper="4.24"),
-    Method("erm + sam", Erm.Config(), "sam"),
-    Method("erm + sagm", Erm.Config(), "sagm"),
-    Method("gmoe + sagm", Gmoe.Config(), "sagm", "4.14"),
-    Method("messi + sagm", Messi.Config(), "sagm"),
+    Method("messi, discrepancy mmd", MESSI.Config(discrepancy="mmd"), paper="4.24"),
+    Method("erm + sam", ERM.Config(), "sam"),
+    Method("erm + sagm", ERM.Config(), "sagm"),
+    Method("gmoe + sagm", GMoE.Config(), "sagm", "4.14"),
+    Method("messi + sagm", MESSI.Config(), "sagm"),
 ]
 CONVOLUTIONAL = [
-    Method("erm", Erm.Config(), paper="1"),
-    Method("erm + sagm", Erm.Config(), "sagm", "2.04"),
-    Method("mixstyle", Mixstyle.Config()),
+    Method("erm", ERM.Config(), paper="1"),
+    Method("erm + sagm", ERM.Config(), "sagm", "2.04"),
+    Method("mixstyle", MixStyle.Config()),
 ]
 
 
@@ -88,7 +88,7 @@ def compare(erm: Contestant, method: Method, backbone: str, unit: float) -> str:
 
 def table(methods: list[Method], backbone: str, title: str, unit: float | None = None) -> tuple[list[str], float]:
     """Return the table of a backbone and the time of its ERM step."""
-    erm = Contestant.make(Erm.Config(), backbone)
+    erm = Contestant.make(ERM.Config(), backbone)
     erm.milliseconds(STRETCH)
     time = statistics.median(erm.milliseconds(STRETCH) for _ in range(TURNS))
     heads = [

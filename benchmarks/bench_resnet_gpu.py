@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from bench_step_gpu import CLASSES, DEVICE, TURNS, Contestant, make_batch, take_turns, where_the_time_goes
 from keep import gpu, parse, show
-from messi.algorithms._base import build
-from messi.algorithms.erm import Erm
+from messi.algorithms.common.base import build
+from messi.algorithms.erm import ERM
 from messi.core.batch import Task
 from messi.core.seeding import deterministic
 from messi.engine.capture import Updater
@@ -58,7 +58,7 @@ def make(*, fused: bool, capture: bool = True) -> Contestant:
     """Return ERM in training on one batch."""
     task = Task(input_shape=(3, 224, 224), num_classes=CLASSES, num_domains=3)
     torch.manual_seed(0)
-    algorithm = build(Erm.Config(), task=task, encoder=EncoderConfig(backbone=RESNET, pretrained=False)).to(DEVICE)
+    algorithm = build(ERM.Config(), task=task, encoder=EncoderConfig(backbone=RESNET, pretrained=False)).to(DEVICE)
     algorithm.encoder = make_encoder(fused=fused)
     stepper = AdamStepper(algorithm, learning_rate=3e-5, weight_decay=0.0)
     updater = Updater(algorithm, stepper, DEVICE, capture=capture)

@@ -24,10 +24,10 @@ from pathlib import Path
 import torch
 
 from keep import gpu, parse, show
-from messi.algorithms.messi import Messi
+from messi.algorithms.messi import MESSI
 from messi.core.records import TrainRecord
 from messi.core.rundir import RunDir
-from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.data.examples import Examples
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
@@ -36,7 +36,7 @@ from messi.sweeps.mps import shared_gpu
 
 DEVICE = "cuda"
 FIRST, TIMED, TIMED_EAGER, PROCESSES = 200, 1300, 300, (1, 2, 4, 8)
-DATA = RotatedColoredMnist(environments=10, num_sources=5)
+DATA = RotatedColoredMNIST(environments=10, num_sources=5)
 WAIT_S = 60  # a process that failed never comes to the barrier
 HELD_TO_RATIO = 1.0  # of four processes through MPS to one: they must raise total throughput
 
@@ -90,7 +90,7 @@ def config(order: Order) -> RunConfig:
     training, encoder = TrainingConfig(steps=steps, evaluate_every=steps), EncoderConfig(backbone="small_cnn")
     target = (DATA.test_domain,)
     return RunConfig(
-        data=DATA, target=target, algorithm=Messi.Config(), encoder=encoder, training=training, seed=order.seed
+        data=DATA, target=target, algorithm=MESSI.Config(), encoder=encoder, training=training, seed=order.seed
     )
 
 

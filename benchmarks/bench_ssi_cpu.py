@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from keep import parse, show
-from messi.losses.ssi import ssi_loss
+from messi.losses.ssi.loss import ssi_loss
 
 EXPERTS, DOMAINS, PER_DOMAIN, CLASSES, WIDTH = 6, 3, 32, 7, 384
 ROUNDS, EPSILON, SHARPNESS = 50, 0.1, 4.0

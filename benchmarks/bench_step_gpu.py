@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from keep import gpu, parse, show
-from messi.algorithms._base import AlgorithmConfig, build
-from messi.algorithms.erm import Erm
-from messi.algorithms.messi import Messi
+from messi.algorithms.common.base import AlgorithmConfig, build
+from messi.algorithms.erm import ERM
+from messi.algorithms.messi import MESSI
 from messi.core.batch import Batch, Task
 from messi.core.seeding import deterministic
 from messi.engine.capture import Updater
@@ -28,9 +28,9 @@ from messi.models.encoder import Encoder, EncoderConfig
 DEVICE = torch.device("cuda")
 SMALL, TINY = "deit_small_patch16_224", "deit_tiny_patch16_224"
 METHODS: dict[str, AlgorithmConfig] = {
-    "ERM": Erm.Config(),
-    "MESSI-OT": Messi.Config(),
-    "MESSI-MMD": Messi.Config(discrepancy="mmd"),
+    "ERM": ERM.Config(),
+    "MESSI-OT": MESSI.Config(),
+    "MESSI-MMD": MESSI.Config(discrepancy="mmd"),
 }
 CLASSES, STRETCH, TURNS = 7, 10, 15
 HELD_TO = {"MESSI-OT / ERM": 1.05, "MESSI-MMD / ERM": 1.05, "50 domains / 3 domains": 1.5, "memory": 1.10}
@@ -195,7 +195,7 @@ def compare_ways() -> list[str]:
 
 def compare_domains() -> tuple[list[str], float]:
     """Time steps on 100 images of 3 and of 50 domains."""
-    turns = take_turns([Contestant.make(Messi.Config(), SMALL, size=100, domains=number) for number in (3, 50)])
+    turns = take_turns([Contestant.make(MESSI.Config(), SMALL, size=100, domains=number) for number in (3, 50)])
     few, many = map(statistics.median, zip(*turns, strict=True))
     ratio = statistics.median(b / a for a, b in turns)
     return [

@@ -21,12 +21,12 @@ import torch
 
 from bench_input_gpu import make_images
 from keep import gpu, parse, show
-from messi.algorithms._base import AlgorithmConfig
-from messi.algorithms.erm import Erm
-from messi.algorithms.messi import Messi
+from messi.algorithms.common.base import AlgorithmConfig
+from messi.algorithms.erm import ERM
+from messi.algorithms.messi import MESSI
 from messi.core.records import TrainRecord
 from messi.core.rundir import RunDir
-from messi.data.datasets.pacs import Pacs
+from messi.data.datasets.pacs import PACS
 from messi.data.examples import Examples
 from messi.data.images import Images
 from messi.engine.config import RunConfig, TrainingConfig
@@ -37,10 +37,10 @@ from messi.models.encoder import EncoderConfig
 FIRST, STEPS, DOMAINS = 200, 1000, ("art_painting", "cartoon", "photo", "sketch")
 SMALL, TINY = "deit_small_patch16_224", "deit_tiny_patch16_224"
 RUNS: tuple[tuple[str, str, AlgorithmConfig], ...] = (
-    ("MESSI-S-OT", SMALL, Messi.Config()),
-    ("MESSI-Ti-OT", TINY, Messi.Config()),
-    ("ERM-S", SMALL, Erm.Config()),
-    ("ERM-Ti", TINY, Erm.Config()),
+    ("MESSI-S-OT", SMALL, MESSI.Config()),
+    ("MESSI-Ti-OT", TINY, MESSI.Config()),
+    ("ERM-S", SMALL, ERM.Config()),
+    ("ERM-Ti", TINY, ERM.Config()),
 )
 HELD_TO_S = {"MESSI-S-OT": 10.0, "MESSI-Ti-OT": 5.0}
 FIRST_STEP_WITHIN_S = 60
@@ -71,7 +71,7 @@ def config(
     algorithm: AlgorithmConfig, backbone: str, steps: int, *, log_every: int = 10, evaluate_every: int | None = None
 ) -> RunConfig:
     return RunConfig(
-        data=Pacs(),
+        data=PACS(),
         target=("sketch",),
         algorithm=algorithm,
         encoder=EncoderConfig(backbone=backbone, pretrained=False),
@@ -85,7 +85,7 @@ def terms(path: Path) -> list[dict[str, float]]:
 
 def assert_equal_results(examples: Examples, folder: Path) -> None:
     """Compare the loss terms of every one of 20 steps with those of the eager run."""
-    wanted = config(Messi.Config(), TINY, 20, log_every=1)
+    wanted = config(MESSI.Config(), TINY, 20, log_every=1)
     paths = [
         run(wanted, out=folder / f"capture-{capture}", capture=capture, load=lambda: examples).path
         for capture in (True, False)

@@ -13,18 +13,18 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from messi.algorithms.erm import Erm
+from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, LossTerms
 from messi.core.config import Bounds, LogUniform
 from messi.discrepancy.domains import membership
 from messi.losses.classification import domain_mean_cross_entropy
 
 
-class EnergyDistance(Erm):
+class EnergyDistance(ERM):
     """ERM and the energy distance between the domains' features."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Erm.Config):
+    class Config(ERM.Config):
         """One option."""
 
         weight: Annotated[float, Bounds(minimum=0), LogUniform(-2, 1)] = 0.1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from messi.algorithms._base import ALGORITHMS, AlgorithmConfig
+from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
 from messi.cli.main import main
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
@@ -75,7 +75,7 @@ def test_a_changed_file_is_another_config(tmp_path: Path) -> None:
     [
         (None, "There is no algorithm file"),
         ("x = 1\n", "must define a class MyMethod, named like the file"),
-        ("from messi.algorithms.erm import Erm\nclass MyMethod(Erm): pass\n", "must define a Config of its own"),
+        ("from messi.algorithms.erm import ERM\nclass MyMethod(ERM): pass\n", "must define a Config of its own"),
         ("import nothing_like_it\n", "cannot be run .ModuleNotFoundError"),
     ],
 )

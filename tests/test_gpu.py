@@ -7,29 +7,29 @@ from pathlib import Path
 import pytest
 import torch
 
-from messi.algorithms._base import LossAlgorithm
-from messi.algorithms.erm import Erm
-from messi.algorithms.messi import Messi
+from messi.algorithms.common.base import LossAlgorithm
+from messi.algorithms.erm import ERM
+from messi.algorithms.messi import MESSI
 from messi.core.batch import Batch, InputSpec, LossTerms, Task
 from messi.core.records import EvaluationRecord, TrainRecord
 from messi.core.rundir import RunDir
 from messi.core.seeding import deterministic
 from messi.data.augment import draw_parameters
-from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.data.examples import Examples
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
 from messi.data.preprocess import prepare_augmented
 from messi.data.sampling import Sampler
+from messi.data.sealed_data import SealedData
 from messi.data.splits import make_split
-from messi.data.vault import Vault
 from messi.engine.capture import Updater
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.engine.stepper import AdamStepper
 from messi.evaluation.model import load
-from messi.losses.ssi import Discrepancy, ssi_loss
+from messi.losses.ssi.loss import Discrepancy, ssi_loss
 from messi.models.encoder import EncoderConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -86,7 +86,7 @@ def test_a_batch_is_the_same_wherever_its_pixels_lie() -> None:
             domains_per_batch=None,
             seed=0,
         )
-        vault = Vault(dataclasses.replace(examples, inputs=placed), split)
+        vault = SealedData(dataclasses.replace(examples, inputs=placed), split)
         spec = InputSpec(shape=(3, 64, 64), mean=(0.5,) * 3, std=(0.2,) * 3)
         loader = Loader(vault=vault, spec=spec, device=cuda, sampler=sampler, augmentation="domainbed")
         batches.append([loader.batch(step) for step in (1, 2, 3, 70, 63, 64, 65)])
@@ -99,11 +99,11 @@ def test_a_batch_is_the_same_wherever_its_pixels_lie() -> None:
 
 
 def config(steps: int) -> RunConfig:
-    data = RotatedColoredMnist(environments=10, num_sources=5)
+    data = RotatedColoredMNIST(environments=10, num_sources=5)
     settings = TrainingConfig(steps=steps, evaluate_every=steps, log_every=1, learning_rate=1e-3)
     encoder = EncoderConfig(backbone="small_cnn")
     return RunConfig(
-        data=data, target=(data.test_domain,), algorithm=Messi.Config(), encoder=encoder, training=settings
+        data=data, target=(data.test_domain,), algorithm=MESSI.Config(), encoder=encoder, training=settings
     )
 
 
@@ -168,7 +168,7 @@ def trained(kind: type[LossAlgorithm], given: list[Batch], *, capture: bool) -> 
     return update, [parameter.detach() for parameter in algorithm.parameters()]
 
 
-class WithDropout(Erm):
+class WithDropout(ERM):
     """Draws random numbers in its loss."""
 
     def loss(self, batch: Batch) -> LossTerms:
@@ -176,7 +176,7 @@ class WithDropout(Erm):
         return super().loss(dataclasses.replace(batch, inputs=dropped))
 
 
-class Waiting(Erm):
+class Waiting(ERM):
     """Waits for the device in its loss, which no graph can."""
 
     def loss(self, batch: Batch) -> LossTerms:
@@ -184,7 +184,7 @@ class Waiting(Erm):
         return {"cls": terms["cls"] * (1.0 if terms["cls"].item() < 1e9 else 0.0)}
 
 
-@pytest.mark.parametrize("kind", [Erm, Messi, WithDropout])
+@pytest.mark.parametrize("kind", [ERM, MESSI, WithDropout])
 def test_captured_steps_leave_the_bits_of_eager_ones(kind: type[LossAlgorithm]) -> None:
     given = batches(8)
     (eager, wanted), (captured, found) = (trained(kind, given, capture=capture) for capture in (False, True))
@@ -197,14 +197,14 @@ def test_a_step_that_cannot_be_captured_stays_eager_and_says_so() -> None:
     with pytest.warns(UserWarning, match="Waiting cannot be captured and stays eager"):
         update, found = trained(Waiting, given, capture=True)
     assert not update.captured
-    assert all(map(torch.equal, trained(Erm, given, capture=False)[1], found))
+    assert all(map(torch.equal, trained(ERM, given, capture=False)[1], found))
 
 
 def test_a_batch_of_another_size_is_taken_eagerly() -> None:
     given = [*batches(6), *batches(1, size=12), *batches(2)]
-    update, found = trained(Messi, given, capture=True)
+    update, found = trained(MESSI, given, capture=True)
     assert update.captured
-    assert all(map(torch.equal, trained(Messi, given, capture=False)[1], found))
+    assert all(map(torch.equal, trained(MESSI, given, capture=False)[1], found))
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from messi.algorithms._base import ALGORITHMS, Algorithm, build
+from messi.algorithms.common.base import ALGORITHMS, Algorithm, build
 from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper
 from messi.models.encoder import EncoderConfig

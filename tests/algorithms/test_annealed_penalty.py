@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from messi.algorithms._penalised import AnnealedPenalty
-from messi.algorithms.irm import Irm
-from messi.algorithms.vrex import Vrex
+from messi.algorithms.common.penalised import AnnealedPenalty
+from messi.algorithms.irm import IRM
+from messi.algorithms.vrex import VREx
 from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper
 from messi.losses.classification import domain_mean_cross_entropy
@@ -42,7 +42,7 @@ def vrex(logits: Tensor, labels: Tensor) -> Tensor:
     return ((of_domains - of_domains.mean()) ** 2).mean()
 
 
-PENALTIES = {Irm: irm, Vrex: vrex}
+PENALTIES = {IRM: irm, VREx: vrex}
 METHODS = pytest.mark.parametrize("method", PENALTIES)
 
 
@@ -75,8 +75,8 @@ def test_there_are_two_kinds_of_steps_and_the_optimizer_restarts_between_them(me
 
 
 def test_the_defaults_are_domainbeds() -> None:
-    assert (Irm.Config().penalty_weight, Irm.Config().anneal_steps) == (100, 500)
-    assert (Vrex.Config().penalty_weight, Vrex.Config().anneal_steps) == (10, 500)
+    assert (IRM.Config().penalty_weight, IRM.Config().anneal_steps) == (100, 500)
+    assert (VREx.Config().penalty_weight, VREx.Config().anneal_steps) == (10, 500)
 
 
 @METHODS

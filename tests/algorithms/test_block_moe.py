@@ -9,14 +9,14 @@ import pytest
 import torch
 from moe_toys import ENCODER, NAMES, fit, make, separable
 
-from messi.algorithms._base import ALGORITHMS
+from messi.algorithms.common.base import ALGORITHMS
 from messi.core.batch import Batch
 from messi.core.records import RoutingRecord, TrainRecord
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
 from messi.data.datasets.folder import Folder
+from messi.engine.build import prepare
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.prepare import prepare
 from messi.engine.run import run
 from messi.engine.stepper import AdamStepper, Flatness, total
 from messi.evaluation.model import load

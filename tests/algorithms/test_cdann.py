@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from messi.algorithms.cdann import Cdann
+from messi.algorithms.cdann import CDANN
 from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper
 from messi.models.encoder import EncoderConfig
@@ -17,11 +17,11 @@ from messi.models.encoder import EncoderConfig
 near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 
 
-def build(labels: list[int], *, penalty: float = 0.0) -> tuple[Cdann, Batch]:
+def build(labels: list[int], *, penalty: float = 0.0) -> tuple[CDANN, Batch]:
     torch.manual_seed(0)
     task = Task(input_shape=(5,), num_classes=3, num_domains=2)
-    config = Cdann.Config(adversary_weight=0.7, gradient_penalty=penalty)
-    algorithm = Cdann(config, task=task, encoder=EncoderConfig(backbone="mlp"))
+    config = CDANN.Config(adversary_weight=0.7, gradient_penalty=penalty)
+    algorithm = CDANN(config, task=task, encoder=EncoderConfig(backbone="mlp"))
     domains = torch.arange(2).repeat(len(labels) // 2)
     return algorithm, Batch(inputs=torch.randn(len(labels), 5), labels=torch.tensor(labels), domains=domains, step=1)
 

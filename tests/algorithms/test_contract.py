@@ -9,15 +9,15 @@ import torch
 from blind import Blind, Differentiate
 from torch.nn import functional
 
-from messi.algorithms._base import ALGORITHMS, Algorithm, build
-from messi.core import domain_rows
+from messi.algorithms.common.base import ALGORITHMS, Algorithm, build
+from messi.core import split_by_domain
 from messi.core.batch import Batch, Task
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed, deterministic
 from messi.data.datasets.two_subsets import TwoSubsets
+from messi.engine.build import prepare
 from messi.engine.capture import Updater
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.prepare import prepare
 from messi.engine.run import run
 from messi.engine.stepper import AdamStepper, total
 from messi.evaluation.model import load
@@ -154,8 +154,8 @@ def test_it_works_with_any_number_of_domains(name: str, num_domains: int) -> Non
 @pytest.mark.parametrize("step", [1, 2, 2000])
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS.names() if name not in LOOKS_ON_A_CPU])
 def test_a_step_that_may_be_recorded_looks_at_no_value(name: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What DomainRows looks at once, in the first batch, is known by then."""
-    monkeypatch.setattr(domain_rows, "_number", lambda _: 3)
+    """What SplitByDomain looks at once, in the first batch, is known by then."""
+    monkeypatch.setattr(split_by_domain, "_number", lambda _: 3)
     algorithm = make(name)
     with Blind():
         algorithm.update(dataclasses.replace(separable(name, 1), step=step), Differentiate())

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from messi.algorithms.dann import Dann
+from messi.algorithms.dann import DANN
 from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper
 from messi.models.encoder import EncoderConfig
@@ -20,10 +20,10 @@ from messi.models.encoder import EncoderConfig
 near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 
 
-def build(num_domains: int = 3, **settings: Any) -> tuple[Dann, list[Batch]]:
+def build(num_domains: int = 3, **settings: Any) -> tuple[DANN, list[Batch]]:
     torch.manual_seed(0)
     task = Task(input_shape=(5,), num_classes=2, num_domains=num_domains)
-    algorithm = Dann(Dann.Config(**settings), task=task, encoder=EncoderConfig(backbone="mlp"))
+    algorithm = DANN(DANN.Config(**settings), task=task, encoder=EncoderConfig(backbone="mlp"))
     domains = torch.arange(num_domains).repeat(4)
     batches = [
         Batch(inputs=torch.randn(len(domains), 5), labels=torch.randint(2, (len(domains),)), domains=domains, step=step)
@@ -126,7 +126,7 @@ def test_the_discriminator_of_two_domains_is_left_to_guess(weight: float, expect
 
 
 def test_the_defaults_are_domainbeds() -> None:
-    config = dataclasses.asdict(Dann.Config())
+    config = dataclasses.asdict(DANN.Config())
     assert config == {
         "adversary_weight": 1.0,
         "gradient_penalty": 0.0,

@@ -7,20 +7,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from messi.algorithms.group_dro import GroupDro
+from messi.algorithms.group_dro import GroupDRO
 from messi.core.batch import Batch, Task
 from messi.models.encoder import EncoderConfig
 
 
-def build(eta: float = 0.5, *, num_domains: int = 4) -> tuple[GroupDro, Batch]:
+def build(eta: float = 0.5, *, num_domains: int = 4) -> tuple[GroupDRO, Batch]:
     torch.manual_seed(0)
     task = Task(input_shape=(5,), num_classes=3, num_domains=num_domains)
-    algorithm = GroupDro(GroupDro.Config(eta=eta), task=task, encoder=EncoderConfig(backbone="identity"))
+    algorithm = GroupDRO(GroupDRO.Config(eta=eta), task=task, encoder=EncoderConfig(backbone="identity"))
     domains = torch.tensor([0, 1, 3, 3, 0, 0, 1, 0])
     return algorithm, Batch(inputs=torch.randn(8, 5), labels=torch.randint(3, (8,)), domains=domains)
 
 
-def domain_losses(algorithm: GroupDro, batch: Batch) -> dict[int, Tensor]:
+def domain_losses(algorithm: GroupDRO, batch: Batch) -> dict[int, Tensor]:
     logits = algorithm.classifier(algorithm.encoder(batch.inputs))
     return {
         domain: functional.cross_entropy(logits[batch.domains == domain], batch.labels[batch.domains == domain])
@@ -84,4 +84,4 @@ def test_the_weights_are_saved_and_one_domain_is_erm() -> None:
 
 
 def test_the_default_is_domainbeds() -> None:
-    assert GroupDro.Config().eta == 0.01
+    assert GroupDRO.Config().eta == 0.01

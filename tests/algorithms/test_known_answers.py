@@ -9,21 +9,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from messi.algorithms._base import Algorithm, AlgorithmConfig
-from messi.algorithms.coral import Coral
-from messi.algorithms.erm import Erm
-from messi.algorithms.irm import Irm
-from messi.algorithms.messi import Messi
+from messi.algorithms.common.base import Algorithm, AlgorithmConfig
+from messi.algorithms.coral import CORAL
+from messi.algorithms.erm import ERM
+from messi.algorithms.irm import IRM
+from messi.algorithms.messi import MESSI
 from messi.core.batch import Batch, Task
-from messi.data.datasets.colored_mnist import ColoredMnist
+from messi.data.datasets.colored_mnist import ColoredMNIST
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.examples import Examples
 from messi.data.images import Images
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import RunResult, run
 from messi.engine.stepper import AdamStepper
-from messi.losses.selectors import Selector, select
-from messi.losses.ssi import ssi_loss
+from messi.losses.ssi.loss import ssi_loss
+from messi.losses.ssi.selectors import Selector, select
 from messi.models.encoder import EncoderConfig
 from messi.models.head import HeadOutput
 
@@ -43,10 +43,10 @@ class LinearExperts(nn.Module):
         return torch.baddbmm(self.bias, features.expand(len(self.weight), -1, -1), self.weight)
 
 
-class LinearMessi(Messi):
+class LinearMessi(MESSI):
     """MESSI with two linear experts, and a router that knows the subset from the style."""
 
-    def __init__(self, config: Messi.Config) -> None:
+    def __init__(self, config: MESSI.Config) -> None:
         super().__init__(config, task=TASK, encoder=EncoderConfig(backbone="identity"))
         self.head.experts = LinearExperts(3, 2)  # type: ignore[assignment]  # of the same form
         self.head.router.weight.data = torch.tensor([[0.0, 0.0, -5.0], [0.0, 0.0, 5.0]])
@@ -93,7 +93,7 @@ def accuracies(algorithm: Algorithm) -> tuple[float, float]:
 
 def linear_runs(method: type[LinearMessi], selector: Selector) -> list[tuple[float, float]]:
     """Train with a strong alignment; return the accuracies of every seed."""
-    settings = Messi.Config(num_experts=2, ssi_weight=100, selector=selector, discrepancy="mmd", diversity_weight=0.0)
+    settings = MESSI.Config(num_experts=2, ssi_weight=100, selector=selector, discrepancy="mmd", diversity_weight=0.0)
     results = []
     for seed in SEEDS:
         torch.manual_seed(seed)
@@ -129,7 +129,7 @@ def test_coral_keeps_everything_with_a_large_weight_and_nothing_with_a_huge_one(
     for gamma, low, high in ((100.0, 0.98, 1.0), (1e4, 0.4, 0.6)):
         for seed in range(2):
             torch.manual_seed(seed)
-            coral = Coral(Coral.Config(gamma=gamma), task=TASK, encoder=EncoderConfig(backbone="mlp"))
+            coral = CORAL(CORAL.Config(gamma=gamma), task=TASK, encoder=EncoderConfig(backbone="mlp"))
             sources, _ = accuracies(train(coral, seed=seed, learning_rate=1e-2))
             assert low < sources <= high
 
@@ -139,7 +139,7 @@ def on_digits(algorithm: AlgorithmConfig, examples: Examples, out: Path, seed: i
         steps=150, evaluate_every=150, batch_per_domain=256, learning_rate=1e-3, weight_decay=1e-3
     )
     chosen = RunConfig(
-        data=ColoredMnist(),
+        data=ColoredMNIST(),
         target=("-90%",),
         algorithm=algorithm,
         encoder=EncoderConfig(backbone="mlp"),
@@ -164,12 +164,12 @@ def test_on_colored_mnist_erm_follows_the_colour_and_others_do_not(tmp_path: Pat
     On seeds 0 to 3 ERM got 12 to 15 % of the target and 81 to 85 % of the sources, grey images gave 64 to 67 % of the
     target. IRM got 44 to 67 %: it leaves the colour, but learns little of the shape from 2,700 digits.
     """
-    coloured = ColoredMnist().load()
+    coloured = ColoredMNIST().load()
     grey = without_colour(coloured)
     for seed in range(2):
-        erm = on_digits(Erm.Config(), coloured, tmp_path, seed)
-        blind = on_digits(Erm.Config(), grey, tmp_path, seed)
-        irm = on_digits(Irm.Config(penalty_weight=1e4, anneal_steps=50), coloured, tmp_path, seed)
+        erm = on_digits(ERM.Config(), coloured, tmp_path, seed)
+        blind = on_digits(ERM.Config(), grey, tmp_path, seed)
+        irm = on_digits(IRM.Config(penalty_weight=1e4, anneal_steps=50), coloured, tmp_path, seed)
         assert statistics.fmean(erm.source_val.values()) > 0.8
         assert erm.target["-90%"] < 0.2
         assert blind.target["-90%"] > 0.6

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from messi.algorithms.lfme import Lfme
+from messi.algorithms.lfme import LFME
 from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper, total
 from messi.models.encoder import EncoderConfig
@@ -16,10 +16,10 @@ from messi.models.encoder import EncoderConfig
 near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 
 
-def build(num_domains: int = 3, weight: float = 1.0) -> Lfme:
+def build(num_domains: int = 3, weight: float = 1.0) -> LFME:
     torch.manual_seed(0)
     task = Task(input_shape=(5,), num_classes=4, num_domains=num_domains)
-    return Lfme(Lfme.Config(guidance_weight=weight), task=task, encoder=EncoderConfig(backbone="mlp"))
+    return LFME(LFME.Config(guidance_weight=weight), task=task, encoder=EncoderConfig(backbone="mlp"))
 
 
 def make_batch(domains: list[int], step: int = 1) -> Batch:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from messi.algorithms.messi import Messi
+from messi.algorithms.messi import MESSI
 from messi.core.batch import Batch, Task
 from messi.core.records import RoutingRecord
 from messi.core.rundir import RunDir
@@ -15,16 +15,16 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.losses.diversity import diversity
 from messi.losses.routing import balance, sparsity
-from messi.losses.selectors import Selector, select
-from messi.losses.ssi import ssi_loss
+from messi.losses.ssi.loss import ssi_loss
+from messi.losses.ssi.selectors import Selector, select
 from messi.models.encoder import EncoderConfig
 
 
-def build(**settings: float | str) -> tuple[Messi, Batch]:
+def build(**settings: float | str) -> tuple[MESSI, Batch]:
     torch.manual_seed(0)
     task = Task(input_shape=(5,), num_classes=2, num_domains=2)
-    config = Messi.Config(**settings)  # type: ignore[arg-type]  # names and values are the tests' own
-    algorithm = Messi(config, task=task, encoder=EncoderConfig(backbone="mlp"))
+    config = MESSI.Config(**settings)  # type: ignore[arg-type]  # names and values are the tests' own
+    algorithm = MESSI(config, task=task, encoder=EncoderConfig(backbone="mlp"))
     domains = torch.arange(2).repeat_interleave(8)
     return algorithm, Batch(inputs=torch.randn(16, 5), labels=torch.randint(2, (16,)), domains=domains)
 
@@ -132,7 +132,7 @@ def test_on_the_constructive_example_the_subsets_are_recovered(tmp_path: Path) -
     apart = []
     for seed in range(5):
         settings = TrainingConfig(steps=600, evaluate_every=600, learning_rate=1e-2)
-        config = RunConfig(data=TwoSubsets(), algorithm=Messi.Config(), training=settings, seed=seed)
+        config = RunConfig(data=TwoSubsets(), algorithm=MESSI.Config(), training=settings, seed=seed)
         result = run(config, out=tmp_path / str(seed), device="cpu")
         assert min(result.source_val.values()) > 0.98
         within, between = separation(result.path)

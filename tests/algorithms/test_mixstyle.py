@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from messi.algorithms.erm import Erm
-from messi.algorithms.mixstyle import Mixstyle
+from messi.algorithms.erm import ERM
+from messi.algorithms.mixstyle import MixStyle
 from messi.core.batch import Batch, Task
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
-from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
+from messi.engine.build import prepare
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.prepare import prepare
 from messi.engine.run import run
 from messi.engine.stepper import AdamStepper
 from messi.evaluation.model import load
@@ -24,9 +24,9 @@ TASK = Task(input_shape=(1, 12, 12), num_classes=2, num_domains=3)
 TINY = EncoderConfig(backbone="tiny_cnn")
 
 
-def build(**settings: float) -> Mixstyle:
+def build(**settings: float) -> MixStyle:
     torch.manual_seed(0)
-    return Mixstyle(Mixstyle.Config(**settings), task=TASK, encoder=TINY)
+    return MixStyle(MixStyle.Config(**settings), task=TASK, encoder=TINY)
 
 
 def bars(seed: int, *, per_domain: int = 12) -> Batch:
@@ -41,7 +41,7 @@ def bars(seed: int, *, per_domain: int = 12) -> Batch:
     return Batch(inputs=images * (1 + domains).view(-1, 1, 1, 1), labels=labels, domains=domains)
 
 
-def fit(algorithm: Mixstyle, steps: range) -> AdamStepper:
+def fit(algorithm: MixStyle, steps: range) -> AdamStepper:
     stepper = AdamStepper(algorithm, learning_rate=3e-3, weight_decay=0)
     algorithm.train()
     for step in steps:
@@ -61,7 +61,7 @@ def test_it_learns_and_moves_every_parameter() -> None:
 
 def test_a_prediction_is_that_of_erm_with_the_same_weights_and_depends_on_nothing_else() -> None:
     algorithm, batch = build(probability=1.0).eval(), bars(0)
-    plain = Erm(Erm.Config(), task=TASK, encoder=TINY).eval()
+    plain = ERM(ERM.Config(), task=TASK, encoder=TINY).eval()
     plain.load_state_dict(algorithm.state_dict())
     together = algorithm.predict(batch.inputs).logits
     assert torch.equal(together, plain.predict(batch.inputs).logits)
@@ -71,7 +71,7 @@ def test_a_prediction_is_that_of_erm_with_the_same_weights_and_depends_on_nothin
 
 def test_without_mixing_it_is_erm_and_with_it_is_not() -> None:
     batch = bars(0)
-    plain = Erm(Erm.Config(), task=TASK, encoder=TINY)
+    plain = ERM(ERM.Config(), task=TASK, encoder=TINY)
     for probability, same in ((0.0, True), (1.0, False)):
         algorithm = build(probability=probability)
         plain.load_state_dict(algorithm.state_dict())
@@ -95,17 +95,17 @@ def test_a_second_object_with_its_state_goes_on_to_the_same_bits() -> None:
 @pytest.mark.parametrize("backbone", ["mlp", "identity"])
 def test_an_encoder_without_feature_maps_is_refused(backbone: str) -> None:
     with pytest.raises(MessiError, match="feature maps"):
-        Mixstyle(Mixstyle.Config(), task=TASK, encoder=EncoderConfig(backbone=backbone))
+        MixStyle(MixStyle.Config(), task=TASK, encoder=EncoderConfig(backbone=backbone))
 
 
 def test_the_defaults_are_those_of_swads_code() -> None:
-    assert (Mixstyle.Config().probability, Mixstyle.Config().alpha) == (0.5, 0.1)
+    assert (MixStyle.Config().probability, MixStyle.Config().alpha) == (0.5, 0.1)
 
 
 def test_a_saved_run_predicts_like_the_model_in_memory(tmp_path: Path) -> None:
     config = RunConfig(
-        data=RotatedColoredMnist(environments=6, num_sources=3, budget=300),
-        algorithm=Mixstyle.Config(),
+        data=RotatedColoredMNIST(environments=6, num_sources=3, budget=300),
+        algorithm=MixStyle.Config(),
         encoder=TINY,
         training=TrainingConfig(steps=4, evaluate_every=4, batch_per_domain=8),
     )

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from messi.algorithms.erm import Erm
-from messi.algorithms.mldg import Mldg
+from messi.algorithms.erm import ERM
+from messi.algorithms.mldg import MLDG
 from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper
 from messi.models.encoder import EncoderConfig
@@ -22,9 +22,9 @@ def task(num_domains: int) -> Task:
     return Task(input_shape=(5,), num_classes=2, num_domains=num_domains)
 
 
-def build(num_domains: int = 4, **settings: Any) -> Mldg:
+def build(num_domains: int = 4, **settings: Any) -> MLDG:
     torch.manual_seed(0)
-    return Mldg(Mldg.Config(**settings), task=task(num_domains), encoder=EncoderConfig(backbone="mlp"))
+    return MLDG(MLDG.Config(**settings), task=task(num_domains), encoder=EncoderConfig(backbone="mlp"))
 
 
 def make_batch(domains: list[int], step: int = 1) -> Batch:
@@ -83,7 +83,7 @@ def test_steps_are_those_of_a_direct_transcription(domains: list[int], wanted: i
 def test_with_one_domain_it_is_erm() -> None:
     algorithm = build(num_domains=1)
     torch.manual_seed(0)
-    erm = Erm(Erm.Config(), task=task(1), encoder=EncoderConfig(backbone="mlp"))
+    erm = ERM(ERM.Config(), task=task(1), encoder=EncoderConfig(backbone="mlp"))
     steppers = [AdamStepper(method, learning_rate=1e-2, weight_decay=1e-3) for method in (algorithm, erm)]
     for step in range(1, 4):
         batch = make_batch([0] * 6, step)

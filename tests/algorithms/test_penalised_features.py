@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from messi.algorithms._penalised import PenalisedFeatures
-from messi.algorithms.coral import Coral
-from messi.algorithms.mmd import Mmd
+from messi.algorithms.common.penalised import PenalisedFeatures
+from messi.algorithms.coral import CORAL
+from messi.algorithms.mmd import MMD
 from messi.core.batch import Batch, Task
 from messi.core.errors import MessiError
 from messi.discrepancy.coral import coral
@@ -13,7 +13,7 @@ from messi.discrepancy.domain_mmd import domain_mmd
 from messi.losses.classification import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
 
-DISTANCES = {Coral: coral, Mmd: domain_mmd}
+DISTANCES = {CORAL: coral, MMD: domain_mmd}
 METHODS = pytest.mark.parametrize("method", DISTANCES)
 
 

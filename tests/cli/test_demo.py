@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from messi.evaluation.model import load
-from messi.experiments._demo import runs
+from messi.experiments.common.demo import runs
 
 
 def test_the_two_runs_differ_in_the_method_alone() -> None:

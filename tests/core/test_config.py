@@ -3,12 +3,12 @@ from typing import Annotated, Literal
 
 import pytest
 
-from messi.algorithms._base import ALGORITHMS
-from messi.algorithms.erm import Erm
-from messi.algorithms.messi import Messi
+from messi.algorithms.common.base import ALGORITHMS
+from messi.algorithms.erm import ERM
+from messi.algorithms.messi import MESSI
 from messi.core.config import Bounds, Config
 from messi.core.errors import MessiError
-from messi.data.datasets._base import DATASETS
+from messi.data.datasets.common.base import DATASETS
 from messi.data.datasets.folder import Folder
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.models.encoder import EncoderConfig
@@ -74,7 +74,7 @@ def test_the_folder_name_fits_a_file_system_for_any_number_of_targets() -> None:
 
 def test_the_dict_names_the_algorithm_so_equal_fields_do_not_collide() -> None:
     data = Folder(path="x")
-    erm, messi = RunConfig(data=data, algorithm=Erm.Config()), RunConfig(data=data, algorithm=Messi.Config())
+    erm, messi = RunConfig(data=data, algorithm=ERM.Config()), RunConfig(data=data, algorithm=MESSI.Config())
     assert erm.to_dict()["algorithm"] == {"name": "erm"}
     assert erm.fingerprint() != messi.fingerprint()
 
@@ -82,14 +82,14 @@ def test_the_dict_names_the_algorithm_so_equal_fields_do_not_collide() -> None:
 def test_the_fingerprint_changes_with_a_nested_value_and_only_then() -> None:
     base = RunConfig(data=Folder(path="x"))
     assert base.fingerprint() == RunConfig(data=Folder(path="x")).fingerprint()
-    assert base.fingerprint() != replace(base, algorithm=Messi.Config(ssi_weight=0.1)).fingerprint()
+    assert base.fingerprint() != replace(base, algorithm=MESSI.Config(ssi_weight=0.1)).fingerprint()
     assert base.fingerprint() != replace(base, seed=1).fingerprint()
 
 
 def test_a_stale_key_is_an_error_with_a_hint() -> None:
     values = RunConfig(data=Folder(path="x")).to_dict()
     values["algorithm"]["ssi_wieght"] = 1
-    with pytest.raises(MessiError, match=r"no setting of Messi.Config named 'ssi_wieght'.*Did you mean 'ssi_weight'"):
+    with pytest.raises(MessiError, match=r"no setting of MESSI.Config named 'ssi_wieght'.*Did you mean 'ssi_weight'"):
         RunConfig.from_dict(values)
 
 

@@ -14,20 +14,20 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from messi.data.datasets._base import DATASETS, DataConfig
 from messi.data.datasets.arrays import Arrays
-from messi.data.datasets.colored_mnist import ColoredMnist
+from messi.data.datasets.colored_mnist import ColoredMNIST
+from messi.data.datasets.common.base import DATASETS, DataConfig
 from messi.data.datasets.domain_net import DomainNet
 from messi.data.datasets.folder import Folder
-from messi.data.datasets.iwildcam import Iwildcam
+from messi.data.datasets.iwildcam import IWildCam
 from messi.data.datasets.office_home import OfficeHome
-from messi.data.datasets.pacs import Pacs
-from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
-from messi.data.datasets.rotated_mnist import RotatedMnist
+from messi.data.datasets.pacs import PACS
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
+from messi.data.datasets.rotated_mnist import RotatedMNIST
 from messi.data.datasets.table import Table
 from messi.data.datasets.terra_incognita import TerraIncognita
 from messi.data.datasets.two_subsets import TwoSubsets
-from messi.data.datasets.vlcs import Vlcs
+from messi.data.datasets.vlcs import VLCS
 from messi.data.datasets.wilds import Wilds
 from messi.data.manifest import read_manifest
 
@@ -184,17 +184,17 @@ def tarred(folder: Path, inside: str = ".") -> bytes:
 
 def _pacs(root: Path) -> DataConfig:
     make_benchmark(root, "pacs")
-    return Pacs(path=str(root))
+    return PACS(path=str(root))
 
 
 def _pacs_in_kfold(root: Path) -> DataConfig:
     make_benchmark(root / "PACS" / "kfold", "pacs")
-    return Pacs(path=str(root))
+    return PACS(path=str(root))
 
 
 def _vlcs(root: Path) -> DataConfig:
     make_benchmark(root, "vlcs")
-    return Vlcs(path=str(root))
+    return VLCS(path=str(root))
 
 
 def _office_home(root: Path) -> DataConfig:
@@ -219,7 +219,7 @@ def _terra_as_published(root: Path) -> DataConfig:
 
 def _iwildcam(root: Path) -> DataConfig:
     make_iwildcam(root)
-    return Iwildcam(path=str(root))
+    return IWildCam(path=str(root))
 
 
 def _wilds(root: Path) -> DataConfig:
@@ -239,14 +239,14 @@ def _folder(root: Path) -> DataConfig:
 
 COPIES: dict[str, Make] = {
     "arrays": lambda root: Arrays(path=make_arrays(root / "arrays.npz")),
-    "colored_mnist": lambda root: ColoredMnist(digits=make_digits(root / "mnist.npz")),
+    "colored_mnist": lambda root: ColoredMNIST(digits=make_digits(root / "mnist.npz")),
     "domain_net": _domain_net,
     "folder": _folder,
     "iwildcam": _iwildcam,
     "office_home": _office_home,
     "pacs": _pacs,
-    "rotated_colored_mnist": lambda root: RotatedColoredMnist(digits=make_digits(root / "mnist.npz")),
-    "rotated_mnist": lambda root: RotatedMnist(digits=make_digits(root / "mnist.npz")),
+    "rotated_colored_mnist": lambda root: RotatedColoredMNIST(digits=make_digits(root / "mnist.npz")),
+    "rotated_mnist": lambda root: RotatedMNIST(digits=make_digits(root / "mnist.npz")),
     "table": lambda root: Table(path=make_table(root)),
     "terra_incognita": _terra,
     "two_subsets": lambda _root: TwoSubsets(per_domain=20),

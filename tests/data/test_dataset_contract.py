@@ -13,18 +13,18 @@ from copies import FORMS, Notes, make_sorted, maker_of, name_of, painted
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord
 from messi.core.rundir import RunDir
-from messi.data.datasets import _benchmark
-from messi.data.datasets._base import DATASETS, DataConfig, PictureData
-from messi.data.datasets._benchmark import Benchmark
+from messi.data.datasets.common import benchmark
+from messi.data.datasets.common.base import DATASETS, DataConfig, ImageData
+from messi.data.datasets.common.benchmark import Benchmark
 from messi.data.images import Images
 from messi.data.manifest import read_manifest
 from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.leave_one_out import runs_of
 from messi.engine.run import run
-from messi.engine.targets import runs_of
 from messi.models.encoder import EncoderConfig
 
 BENCHMARKS = [name for name in DATASETS.names() if issubclass(DATASETS.config(name), Benchmark)]
-PICTURES = [form for form in FORMS if issubclass(DATASETS.config(name_of(form)), PictureData)]
+PICTURES = [form for form in FORMS if issubclass(DATASETS.config(name_of(form)), ImageData)]
 Copy = Callable[[str], DataConfig]
 
 
@@ -229,7 +229,7 @@ def test_data_that_is_nowhere_gets_one_sentence_that_says_where_to_put_it(
     def fail(url: str, path: Path, **_: object) -> None:
         raise MessiError(f"{url} could not be downloaded: no route to host; check the network.")
 
-    monkeypatch.setattr(_benchmark, "download", fail)
+    monkeypatch.setattr(benchmark, "download", fail)
     manifest = read_manifest(name)
     with pytest.raises(MessiError) as raised:
         DATASETS.config(name)().load(Notes())

@@ -11,13 +11,13 @@ from copies import Notes, make_benchmark, make_iwildcam, make_terra_as_published
 
 from messi.core.errors import MessiError
 from messi.data import verify
-from messi.data.datasets import _benchmark
+from messi.data.datasets.common import benchmark
 from messi.data.datasets.domain_net import DomainNet
-from messi.data.datasets.iwildcam import Iwildcam
+from messi.data.datasets.iwildcam import IWildCam
 from messi.data.datasets.office_home import OfficeHome
-from messi.data.datasets.pacs import Pacs
+from messi.data.datasets.pacs import PACS
 from messi.data.datasets.terra_incognita import TerraIncognita
-from messi.data.datasets.vlcs import Vlcs
+from messi.data.datasets.vlcs import VLCS
 from messi.data.manifest import Manifest, Version, read_manifest
 
 
@@ -41,7 +41,7 @@ def urls(name: str) -> list[str]:
 
 def serve(monkeypatch: pytest.MonkeyPatch, archives: dict[str, bytes]) -> Site:
     site = Site(archives)
-    monkeypatch.setattr(_benchmark, "download", site.download)
+    monkeypatch.setattr(benchmark, "download", site.download)
     return site
 
 
@@ -52,13 +52,13 @@ def test_a_download_is_unpacked_found_inside_and_put_in_place_once(
     make_benchmark(tmp_path / "vlcs", "vlcs")
     site = serve(monkeypatch, {urls("vlcs")[0]: pack(tmp_path / "vlcs", "VLCS")})
     notes = Notes()
-    examples = Vlcs().load(notes)
+    examples = VLCS().load(notes)
     assert len(examples) == 4 * 5 * 2
     assert (home / "data" / "VLCS" / "SUN09" / "bird").is_dir()
     assert [path.name for path in (home / "data").iterdir()] == ["VLCS"]
     assert len(notes.notes) == 1
     assert notes.notes[0].startswith("This is no known version of VLCS: Caltech101/bird has 2 of 237 images")
-    assert Vlcs().load().fingerprint == examples.fingerprint
+    assert VLCS().load().fingerprint == examples.fingerprint
     assert site.asked == urls("vlcs")
 
 
@@ -85,7 +85,7 @@ def test_the_parts_of_iwildcam_and_of_terra_incognita_are_found_where_their_arch
         monkeypatch,
         {urls("iwildcam")[0]: tarred(tmp_path / "cam"), **dict(zip(urls("terra_incognita"), archives, strict=True))},
     )
-    assert len(Iwildcam().load(Notes())) == 16 * 5 * 2
+    assert len(IWildCam().load(Notes())) == 16 * 5 * 2
     assert len(TerraIncognita().load(Notes())) == 4 * 10 * 2
     assert len(TerraIncognita().load(Notes())) == 4 * 10 * 2
     assert site.asked == [*urls("iwildcam"), *urls("terra_incognita")]
@@ -101,7 +101,7 @@ def small_pacs(root: Path) -> Manifest:
         images=56,
         totals=dict.fromkeys(manifest.domains, 14),
         counts={domain: [2] * 7 for domain in manifest.domains},
-        tree=verify._tree(Pacs(path=str(root)).listing(Notes())),
+        tree=verify._tree(PACS(path=str(root)).listing(Notes())),
     )
     return dataclasses.replace(manifest, versions=[version])
 
@@ -114,12 +114,12 @@ def test_what_is_downloaded_must_be_the_published_files_where_their_digest_is_kn
     inside = "Homework3-PACS-d586a6cf3db84896fb6cc465c7bf51bdaf6d65d8/PACS"
     serve(monkeypatch, {urls("pacs")[0]: zipped(folder, inside)})
     with pytest.raises(MessiError, match=r"is not PACS as published: art_painting/dog has 2 of 379 images. Delete it"):
-        Pacs().load(Notes())
+        PACS().load(Notes())
     assert not (home / "data" / "PACS").exists()
     manifest = small_pacs(folder)
-    monkeypatch.setattr(_benchmark, "read_manifest", lambda _name: manifest)
+    monkeypatch.setattr(benchmark, "read_manifest", lambda _name: manifest)
     notes = Notes()
-    assert len(Pacs().load(notes)) == 56
+    assert len(PACS().load(notes)) == 56
     assert notes.notes == []
 
 
@@ -161,7 +161,7 @@ def test_an_archive_of_something_else_is_named_and_so_is_what_to_do(
     with pytest.raises(
         MessiError, match=rf"downloaded into {work} is not VLCS: it must have .*Caltech101.* [Dd]elete it"
     ):
-        Vlcs().load(Notes())
+        VLCS().load(Notes())
     assert not (home / "data" / "VLCS").exists()
 
 
@@ -173,7 +173,7 @@ def test_a_folder_of_other_things_in_the_datas_place_is_named_before_anything_is
     place = home / "data" / "VLCS"
     (place / "SUN09" / "bird").mkdir(parents=True)
     with pytest.raises(MessiError, match=rf"The folder {place} does not hold VLCS: it must have .*Caltech101"):
-        Vlcs().load(Notes())
+        VLCS().load(Notes())
     assert site.asked == []
     assert (place / "SUN09" / "bird").is_dir()
 
@@ -181,8 +181,8 @@ def test_a_folder_of_other_things_in_the_datas_place_is_named_before_anything_is
 KILLED = """
 import os, shutil, signal, sys, zipfile
 from pathlib import Path
-from messi.data.datasets import _benchmark
-from messi.data.datasets.vlcs import Vlcs
+from messi.data.datasets.common import benchmark
+from messi.data.datasets.vlcs import VLCS
 
 archive = Path(sys.argv[1])
 
@@ -203,20 +203,20 @@ def extract_half(self, folder):
     die()
 
 PLACES = {
-    "download": (_benchmark, "download", bring_half),
+    "download": (benchmark, "download", bring_half),
     "unpack": (zipfile.ZipFile, "extractall", extract_half),
-    "check": (_benchmark, "compare", die),
+    "check": (benchmark, "compare", die),
     "tidy": (shutil, "rmtree", die),
 }
 for name, place in PLACES.items():
     child = os.fork()
     if child == 0:
-        _benchmark.download = bring
+        benchmark.download = bring
         setattr(*place)
-        Vlcs().load()
+        VLCS().load()
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print(name, code, Vlcs().local_root())
+    print(name, code, VLCS().local_root())
 """
 
 
@@ -237,5 +237,5 @@ def test_a_process_that_is_killed_leaves_nothing_that_is_taken_for_the_data(
         f"tidy -9 {place}",
     ], done.stderr
     site = serve(monkeypatch, {})
-    assert len(Vlcs().load(Notes())) == 4 * 5 * 2
+    assert len(VLCS().load(Notes())) == 4 * 5 * 2
     assert site.asked == []

@@ -17,10 +17,10 @@ from copies import (
 
 from messi.core.errors import MessiError
 from messi.data import verify
-from messi.data.datasets import _benchmark
+from messi.data.datasets.common import benchmark
 from messi.data.datasets.domain_net import DomainNet
-from messi.data.datasets.iwildcam import Iwildcam
-from messi.data.datasets.pacs import Pacs
+from messi.data.datasets.iwildcam import IWildCam
+from messi.data.datasets.pacs import PACS
 from messi.data.datasets.terra_incognita import TerraIncognita
 from messi.data.datasets.wilds import Wilds
 from messi.data.listing import Listing
@@ -177,7 +177,7 @@ def test_a_domain_net_whose_duplicates_were_deleted_needs_no_list(net: Path, mon
     manifest = read_manifest("domain_net")
     whole, without = manifest.versions
     small = dataclasses.replace(manifest, versions=[whole, dataclasses.replace(without, images=2070)])
-    monkeypatch.setattr(_benchmark, "read_manifest", lambda _name: small)
+    monkeypatch.setattr(benchmark, "read_manifest", lambda _name: small)
     assert len(DomainNet(path=str(net)).listing(Notes())) == 2070
 
 
@@ -185,7 +185,7 @@ def test_only_the_known_domains_of_a_published_data_set_are_looked_into(tmp_path
     make_benchmark(tmp_path / "PACS", "pacs")
     paint(tmp_path / "PACS" / "extra" / "dog" / "1.png", 0, 0)
     (tmp_path / "PACS" / "splits").mkdir()
-    listing = Pacs(path=str(tmp_path)).listing(Notes())
+    listing = PACS(path=str(tmp_path)).listing(Notes())
     assert list(listing.domain_names) == read_manifest("pacs").domains
     assert len(listing) == 4 * 7 * 2
 
@@ -199,7 +199,7 @@ def test_a_complete_copy_by_its_counts_is_recognised_and_a_missing_image_is_coun
     small = dataclasses.replace(
         manifest, versions=[dataclasses.replace(manifest.versions[0], images=160, totals=totals)]
     )
-    listing = Iwildcam(path=str(tmp_path)).listing(Notes())
+    listing = IWildCam(path=str(tmp_path)).listing(Notes())
     assert verify.compare(listing, small)[1] == []
     fewer = listing.only(range(1, 160))
     assert [finding.text for finding in verify.compare(fewer, small)[1]] == ["train has 39 of 40 images"]
@@ -257,4 +257,4 @@ def test_an_image_that_the_table_names_and_the_folder_lacks_is_named(tmp_path: P
     missing = next((tmp_path / "train").iterdir())
     missing.unlink()
     with pytest.raises(MessiError, match=rf"The image {missing} cannot be read: No such file"):
-        Iwildcam(path=str(tmp_path)).load()
+        IWildCam(path=str(tmp_path)).load()

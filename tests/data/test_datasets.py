@@ -9,12 +9,12 @@ from PIL import Image
 
 from messi.core.errors import MessiError
 from messi.data.datasets.folder import Folder
-from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.digits import load_digits
 from messi.data.examples import digest
+from messi.data.image_files import read_picture, to_picture
 from messi.data.images import Images
-from messi.data.pictures import read_picture, to_picture
 
 MakeFolder = Callable[..., Path]
 
@@ -32,26 +32,26 @@ def full_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_environments_have_the_papers_factors_in_row_major_order() -> None:
-    names = RotatedColoredMnist(num_sources=17).load().domain_names
+    names = RotatedColoredMNIST(num_sources=17).load().domain_names
     assert names[:11] == ("rot0-p0", *(f"rot0-p0.{i}" for i in range(1, 10)), "rot45-p0")
     assert (len(names), names[-1]) == (18, "rot45-p0.7")
 
 
 def test_nested_sources_are_the_first_without_the_test_environment() -> None:
-    data = RotatedColoredMnist(num_sources=3)
+    data = RotatedColoredMNIST(num_sources=3)
     assert data.test_domain == "rot0-p0.5"
     assert data.load().domain_names == ("rot0-p0", "rot0-p0.1", "rot0-p0.2", "rot0-p0.5")
 
 
 def test_random_sources_depend_on_the_data_seed_and_hold_the_test_environment() -> None:
-    drawn = {RotatedColoredMnist(num_sources=3, order="random", data_seed=s).load().domain_names for s in range(5)}
+    drawn = {RotatedColoredMNIST(num_sources=3, order="random", data_seed=s).load().domain_names for s in range(5)}
     assert len(drawn) > 1
     assert all("rot0-p0.5" in names and len(names) == 4 for names in drawn)
 
 
 def test_color_and_label_noise_have_the_stated_probabilities(full_digits: Path) -> None:
     """With 1,000 examples per environment a frequency is within 0.06 of its probability (4 standard errors)."""
-    examples = RotatedColoredMnist(digits=str(full_digits), num_sources=9).load()
+    examples = RotatedColoredMNIST(digits=str(full_digits), num_sources=9).load()
     assert isinstance(examples.inputs, Images)
     assert torch.bincount(examples.domains).tolist() == [1000] * 10
     bright = examples.inputs.stack().flatten(2).amax(-1)
@@ -61,21 +61,21 @@ def test_color_and_label_noise_have_the_stated_probabilities(full_digits: Path) 
         chosen = examples.domains == domain
         flipped = (color != examples.labels)[chosen].double().mean()
         assert abs(flipped - float(name.split("-p")[1])) < 0.06
-    clean = RotatedColoredMnist(digits=str(full_digits), num_sources=9, label_noise=0).load()
+    clean = RotatedColoredMNIST(digits=str(full_digits), num_sources=9, label_noise=0).load()
     noise = (clean.labels != examples.labels).double().mean()
     assert abs(noise - 0.25) < 0.02
 
 
 def test_images_are_rotated_by_the_environments_angle(full_digits: Path) -> None:
     """The pixel at (10, 20) is 6.5 right of and 3.5 above the centre; 90 degrees counter-clockwise moves it."""
-    data = RotatedColoredMnist(digits=str(full_digits), num_sources=17, rotation_step=90)
+    data = RotatedColoredMNIST(digits=str(full_digits), num_sources=17, rotation_step=90)
     examples = data.load()
     image = examples.inputs[int((examples.domains == examples.domain_names.index("rot90-p0")).nonzero()[0])]
     assert divmod(int(image.amax(0).argmax()), 28) == (27 - 20, 10)
 
 
 def test_the_budget_is_shared_by_the_sources_alone(full_digits: Path) -> None:
-    examples = RotatedColoredMnist(digits=str(full_digits), num_sources=4, budget=1002).load()
+    examples = RotatedColoredMNIST(digits=str(full_digits), num_sources=4, budget=1002).load()
     counts = dict(zip(examples.domain_names, torch.bincount(examples.domains).tolist(), strict=True))
     assert counts.pop("rot0-p0.5") == 1000
     assert set(counts.values()) == {250}
@@ -93,7 +93,7 @@ def test_settings_without_a_test_environment_or_enough_sources_are_named(
     settings: dict[str, float], sentence: str
 ) -> None:
     with pytest.raises(MessiError, match=sentence):
-        RotatedColoredMnist(**settings).load()  # type: ignore[arg-type]  # names and values are the test's own
+        RotatedColoredMNIST(**settings).load()  # type: ignore[arg-type]  # names and values are the test's own
 
 
 def test_the_fingerprint_follows_inputs_labels_and_domains() -> None:
@@ -104,8 +104,8 @@ def test_the_fingerprint_follows_inputs_labels_and_domains() -> None:
 
 
 def test_an_environment_keeps_its_digits_whatever_else_is_chosen(full_digits: Path) -> None:
-    few = RotatedColoredMnist(digits=str(full_digits), num_sources=1).load()
-    many = RotatedColoredMnist(digits=str(full_digits), num_sources=9).load()
+    few = RotatedColoredMNIST(digits=str(full_digits), num_sources=1).load()
+    many = RotatedColoredMNIST(digits=str(full_digits), num_sources=9).load()
     assert torch.equal(few.labels[few.domains == 0], many.labels[many.domains == 0])
 
 

@@ -12,7 +12,7 @@ from fake_site import CONTENT, OTHER, Site, get, left, serve, sha256
 from messi.core.errors import MessiError
 from messi.data import download as module
 from messi.data.download import download
-from messi.data.partial import partial
+from messi.data.partial_download import partial
 
 
 @pytest.fixture(name="site")

@@ -14,8 +14,8 @@ from PIL import Image
 
 from messi.core.errors import MessiError
 from messi.data.datasets.folder import Folder
+from messi.data.image_files import SUFFIXES, read_picture
 from messi.data.listing import list_folder, make_listing
-from messi.data.pictures import SUFFIXES, read_picture
 from messi.data.watcher import LogWatcher, Watcher
 
 ODD = os.fsdecode(b"\xff\xfe not text")

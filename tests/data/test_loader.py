@@ -10,7 +10,7 @@ from torch import Tensor
 from messi.core.batch import Batch, InputSpec
 from messi.core.errors import MessiError
 from messi.core.records import Role
-from messi.data.datasets._base import Augmentation
+from messi.data.datasets.common.base import Augmentation
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.examples import Examples
@@ -19,9 +19,9 @@ from messi.data.loader import Loader
 from messi.data.placement import place
 from messi.data.preprocess import prepare
 from messi.data.sampling import BLOCK, Sampler, Sampling
+from messi.data.sealed_data import SealedData, TargetSealedError
 from messi.data.splits import Split, make_split
-from messi.data.vault import TargetSealedError, Vault
-from messi.engine.prepare import placed
+from messi.engine.build import placed
 
 CPU = torch.device("cpu")
 SPEC = InputSpec(shape=(3, 6, 6), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
@@ -71,7 +71,7 @@ def make_loader(
         seed=seed,
     )
     return Loader(
-        vault=Vault(examples, split),
+        vault=SealedData(examples, split),
         spec=SPEC,
         device=CPU,
         seed=seed,
@@ -147,7 +147,7 @@ def features(kind: Sampling, *, number: int, per_domain: int) -> tuple[Examples,
     return (
         examples,
         sampler,
-        Loader(vault=Vault(examples, split), spec=InputSpec(shape=(3,)), device=CPU, sampler=sampler),
+        Loader(vault=SealedData(examples, split), spec=InputSpec(shape=(3,)), device=CPU, sampler=sampler),
     )
 
 
@@ -217,14 +217,14 @@ def test_without_augmentation_of_the_training_images_there_is_none_of_the_valida
 @pytest.mark.parametrize("shape", [(3,), (1, 28, 28), (2, 28, 28)])
 def test_the_augmentation_of_colour_images_is_refused_for_other_inputs(shape: tuple[int, ...]) -> None:
     examples = TwoSubsets(per_domain=30).load()
-    vault = Vault(examples, split_of(examples))
+    vault = SealedData(examples, split_of(examples))
     with pytest.raises(MessiError, match="'domainbed' is for colour images; choose --augmentation none"):
         Loader(vault=vault, spec=InputSpec(shape=shape), device=CPU, augmentation="domainbed")
 
 
 def test_a_loader_for_evaluation_alone_says_so() -> None:
     examples = coded()
-    loader = Loader(vault=Vault(examples, split_of(examples)), spec=SPEC, device=CPU)
+    loader = Loader(vault=SealedData(examples, split_of(examples)), spec=SPEC, device=CPU)
     assert len(evaluated(loader, "source_val", 0)[0]) == 6
     with pytest.raises(MessiError, match="no sampler"):
         loader.batch(0)

@@ -9,8 +9,8 @@ from PIL import Image
 from torch import Tensor
 
 from messi.core.errors import MessiError
-from messi.data.datasets.colored_mnist import ColoredMnist
-from messi.data.datasets.rotated_mnist import RotatedMnist
+from messi.data.datasets.colored_mnist import ColoredMNIST
+from messi.data.datasets.rotated_mnist import RotatedMNIST
 from messi.data.digit_environments import deal_digits
 from messi.data.digits import load_digits
 from messi.data.examples import Examples
@@ -62,18 +62,18 @@ def turn(image: Tensor, angle: int) -> Tensor:
     return torch.from_numpy(np.array(turned))
 
 
-@pytest.mark.parametrize(("data", "domains"), [(RotatedMnist, 6), (ColoredMnist, 3)])
+@pytest.mark.parametrize(("data", "domains"), [(RotatedMNIST, 6), (ColoredMNIST, 3)])
 def test_every_digit_is_in_one_domain_alone(
-    data: type[RotatedMnist | ColoredMnist], domains: int, numbered: str
+    data: type[RotatedMNIST | ColoredMNIST], domains: int, numbered: str
 ) -> None:
     parts = middles(data(digits=numbered).load())
     assert [len(part) for part in parts] == [240 // domains] * domains
     assert set().union(*parts) == set(range(1, 241))
 
 
-@pytest.mark.parametrize("data", [RotatedMnist, ColoredMnist])
+@pytest.mark.parametrize("data", [RotatedMNIST, ColoredMNIST])
 def test_the_data_seed_alone_decides_which_digits_a_domain_has(
-    data: type[RotatedMnist | ColoredMnist], numbered: str
+    data: type[RotatedMNIST | ColoredMNIST], numbered: str
 ) -> None:
     first, again, other = (data(digits=numbered, data_seed=seed).load() for seed in (1, 1, 2))
     assert first.fingerprint == again.fingerprint != other.fingerprint
@@ -81,14 +81,14 @@ def test_the_data_seed_alone_decides_which_digits_a_domain_has(
 
 
 def test_the_rotated_digits_have_domainbeds_domains_classes_and_shape() -> None:
-    examples = RotatedMnist().load()
+    examples = RotatedMNIST().load()
     assert examples.domain_names == ("0", "15", "30", "45", "60", "75")
     assert examples.classes == tuple("0123456789")
     assert pixels(examples).shape == (5000, 1, 28, 28)
 
 
 def test_a_label_is_the_images_digit(numbered: str) -> None:
-    examples = RotatedMnist(digits=numbered).load()
+    examples = RotatedMNIST(digits=numbered).load()
     assert torch.equal(examples.labels, (pixels(examples)[:, 0, 14, 14].long() - 1) % 10)
 
 
@@ -96,7 +96,7 @@ def test_a_domain_is_turned_counter_clockwise_by_its_angle(save: Save) -> None:
     """A bar from the middle to the right points to the angle; pixels leave an uncertainty of a degree."""
     images = np.zeros((60, 28, 28), np.uint8)
     images[:, 13:15, 14:26] = 255
-    examples = RotatedMnist(digits=save(images, np.zeros(60, int))).load()
+    examples = RotatedMNIST(digits=save(images, np.zeros(60, int))).load()
     up, right = 13.5 - torch.arange(28.0)[:, None], torch.arange(28.0) - 13.5
     for domain, angle in enumerate(ANGLES):
         chosen = pixels(examples)[examples.domains == domain]
@@ -112,7 +112,7 @@ def test_the_rotated_pixels_are_those_of_pillow(save: Save) -> None:
     images, digits = load_digits("embedded")
     middle = torch.nn.functional.pad(images[:, 1:-1, 1:-1], (1, 1, 1, 1))
     source = save(middle.numpy(), digits.numpy())
-    examples = RotatedMnist(digits=source).load()
+    examples = RotatedMNIST(digits=source).load()
     for domain, (upright, _) in enumerate(deal_digits(source, data_seed=0, environments=6)):
         expected = [turn(image, ANGLES[domain]) for image in upright[:, 0]]
         ours = pixels(examples)[examples.domains == domain, 0]
@@ -121,10 +121,10 @@ def test_the_rotated_pixels_are_those_of_pillow(save: Save) -> None:
 
 def test_colour_and_label_have_the_stated_probabilities(many: str) -> None:
     """With 10,000 examples a domain a frequency is within 0.02 of its probability (4 standard errors)."""
-    examples = ColoredMnist(digits=many).load()
+    examples = ColoredMNIST(digits=many).load()
     assert examples.domain_names == ("+90%", "+80%", "-90%")
     color = pixels(examples).flatten(2).amax(-1).argmax(1)
-    clean = ColoredMnist(digits=many, label_noise=0).load()
+    clean = ColoredMNIST(digits=many, label_noise=0).load()
     for domain, flip in enumerate((0.1, 0.2, 0.9)):
         chosen = examples.domains == domain
         assert abs((color != examples.labels)[chosen].double().mean() - flip) < 0.02
@@ -135,7 +135,7 @@ def test_colour_and_label_have_the_stated_probabilities(many: str) -> None:
 
 
 def test_without_label_noise_the_label_is_whether_the_digit_is_below_five(numbered: str) -> None:
-    examples = ColoredMnist(digits=numbered, label_noise=0).load()
+    examples = ColoredMNIST(digits=numbered, label_noise=0).load()
     assert examples.classes == ("digits 5-9", "digits 0-4")
     digits = (pixels(examples)[:, :, 14, 14].amax(1).long() - 1) % 10
     assert torch.equal(examples.labels, (digits < 5).long())
@@ -143,7 +143,7 @@ def test_without_label_noise_the_label_is_whether_the_digit_is_below_five(number
 
 def test_the_channel_of_the_colour_keeps_the_digit_and_the_other_is_black(numbered: str) -> None:
     """DomainBed zeroes the channel ``1 - colour``, so colour 1 is in the second channel."""
-    examples = ColoredMnist(digits=numbered, label_noise=0).load()
+    examples = ColoredMNIST(digits=numbered, label_noise=0).load()
     inputs = pixels(examples)
     assert inputs.shape == (240, 2, 28, 28)
     kept = inputs.flatten(2).amin(-1) > 0
@@ -155,4 +155,4 @@ def test_the_channel_of_the_colour_keeps_the_digit_and_the_other_is_black(number
 
 def test_a_probability_out_of_range_is_named() -> None:
     with pytest.raises(MessiError, match="label_noise must be at least 0 and at most 1"):
-        ColoredMnist(label_noise=1.5)
+        ColoredMNIST(label_noise=1.5)

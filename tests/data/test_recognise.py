@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from messi.data.datasets.folder import Folder
-from messi.data.datasets.rotated_mnist import RotatedMnist
+from messi.data.datasets.rotated_mnist import RotatedMNIST
 from messi.data.datasets.table import Table
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.examples import Examples
@@ -57,7 +57,7 @@ def test_pixels_and_features_have_digests_of_their_own_bytes() -> None:
 def test_made_data_is_recognised_and_data_of_another_seed_is_not() -> None:
     for data, other in (
         (TwoSubsets(per_domain=20), TwoSubsets(per_domain=20, data_seed=1)),
-        (RotatedMnist(), RotatedMnist(data_seed=1)),
+        (RotatedMNIST(), RotatedMNIST(data_seed=1)),
     ):
         examples, others = data.load(), other.load()
         everything = {"train": example_digests(examples).unique()}

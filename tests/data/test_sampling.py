@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from messi.algorithms.erm import Erm
-from messi.algorithms.messi import Messi
+from messi.algorithms.erm import ERM
+from messi.algorithms.messi import MESSI
 from messi.core.errors import MessiError
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.two_subsets import TwoSubsets
@@ -220,7 +220,7 @@ def test_a_stopped_run_draws_what_it_would_have_drawn(kind: Sampling, few: int |
     config = RunConfig(
         data=TwoSubsets(per_domain=60),
         target=("b2",),
-        algorithm=Erm.Config(),
+        algorithm=ERM.Config(),
         training=TrainingConfig(
             steps=70, evaluate_every=20, log_every=7, batch_per_domain=8, sampling=kind, domains_per_batch=few
         ),
@@ -235,7 +235,7 @@ def test_a_stopped_run_on_augmented_images_ends_with_the_same_weights(
     config = RunConfig(
         data=Folder(path=str(make_folder(images=6))),
         target=("paint",),
-        algorithm=Messi.Config(num_experts=2),
+        algorithm=MESSI.Config(num_experts=2),
         encoder=EncoderConfig(backbone="tiny_cnn"),
         training=TrainingConfig(
             steps=9,

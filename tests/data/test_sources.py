@@ -16,8 +16,8 @@ from pyarrow import parquet
 
 from messi.cli.sources import BY_PATH, find_data
 from messi.core.errors import MessiError
-from messi.data.datasets._base import DATASETS
 from messi.data.datasets.arrays import Arrays, read_inputs
+from messi.data.datasets.common.base import DATASETS
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.table import Table
 from messi.data.datasets.wilds import Wilds

@@ -14,12 +14,12 @@ from PIL import Image
 from messi.cli.main import main
 from messi.core.errors import MessiError
 from messi.core.regular import open_regular, read_regular
-from messi.data import pictures
+from messi.data import image_files
 from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.table import Table
 from messi.data.digits import load_digits
-from messi.data.pictures import MOST_BYTES, MOST_PIXELS, read_picture
+from messi.data.image_files import MOST_BYTES, MOST_PIXELS, read_picture
 from messi.data.room import Room
 
 MakeFolder = Callable[..., Path]
@@ -111,7 +111,7 @@ def test_an_image_above_the_limit_is_refused_by_its_header_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A PNG of one colour is small, whatever it takes to decode it."""
-    monkeypatch.setattr(pictures, "to_tensor", lambda *_, **__: pytest.fail("It was decoded."))
+    monkeypatch.setattr(image_files, "to_tensor", lambda *_, **__: pytest.fail("It was decoded."))
     Image.new("1", (10_001, 10_000)).save(tmp_path / "large.png")
     sentence = (
         rf"^The image {tmp_path}/large\.png cannot be read: its 10,001 x 10,000 pixels exceed the limit of "
@@ -128,7 +128,7 @@ def test_what_counts_is_what_is_decoded(
 ) -> None:
     """A JPEG is decoded at a part of its size, but a progressive one is whole in memory first."""
     Image.new("RGB", (4000, 3000)).save(tmp_path / "photo.jpg", progressive=progressive)
-    monkeypatch.setattr(pictures, "MOST_PIXELS", 1_000_000)
+    monkeypatch.setattr(image_files, "MOST_PIXELS", 1_000_000)
     if accepted:
         assert read_picture(tmp_path / "photo.jpg").shape == (3, 240, 320)
     else:

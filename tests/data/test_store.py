@@ -22,9 +22,9 @@ from messi.core.errors import MessiError
 from messi.data import decode, store
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.table import Table
+from messi.data.image_files import LONGEST_SIDE, read_picture
 from messi.data.journal import read_journal
 from messi.data.listing import list_folder, make_listing
-from messi.data.pictures import LONGEST_SIDE, read_picture
 from messi.data.store import Store, prepare_store, store_folder
 from messi.data.watcher import LogWatcher
 

@@ -2,13 +2,13 @@
 
 import torch
 
-from messi.algorithms._base import ALGORITHMS, Algorithm, build
+from messi.algorithms.common.base import ALGORITHMS, Algorithm, build
 from messi.core.batch import InputSpec, Task
 from messi.data.examples import Examples, digest
 from messi.data.images import Images
 from messi.data.loader import Loader
+from messi.data.sealed_data import SealedData
 from messi.data.splits import Split
-from messi.data.vault import Vault
 from messi.models.encoder import EncoderConfig
 
 CLASSES, DOMAINS = ("cat", "dog", "emu"), ("photo", "sketch", "paint")
@@ -36,7 +36,7 @@ def examples(*, per_domain: int = PER_DOMAIN) -> Examples:
 def loader_of(data: Examples, *, sources: tuple[int, ...] = (0, 1), opened: bool = True) -> Loader:
     """Return a loader that validates on all of the sources; paint is the target."""
     members = [(data.domains == d).nonzero().squeeze(1) for d in range(3)]
-    vault = Vault(data, Split(train={}, source_val={d: members[d] for d in sources}, target={2: members[2]}))
+    vault = SealedData(data, Split(train={}, source_val={d: members[d] for d in sources}, target={2: members[2]}))
     if opened:
         vault.open_target()
     spec = InputSpec(shape=(3, SIZE, SIZE), mean=(0.5,) * 3, std=(0.3,) * 3)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from messi.algorithms._base import ALGORITHMS
+from messi.algorithms.common.base import ALGORITHMS
 from messi.core.errors import MessiError
-from messi.data.vault import TargetSealedError
+from messi.data.sealed_data import TargetSealedError
 from messi.diagnostics.trace import trace
 from messi.models.moe_layers import MoeLayer
 

@@ -5,21 +5,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from messi.algorithms._base import build
-from messi.algorithms.messi import Messi
+from messi.algorithms.common.base import build
+from messi.algorithms.messi import MESSI
 from messi.core.batch import Batch, Task
 from messi.engine.checkpoint import Checkpoint, load_checkpoint
-from messi.engine.ledger import Ledger
+from messi.engine.metrics_log import MetricsLog
 from messi.engine.stepper import AdamStepper
 from messi.models.encoder import EncoderConfig
 
 
-def parts(folder: Path, device: str) -> tuple[Messi, AdamStepper, Ledger]:
+def parts(folder: Path, device: str) -> tuple[MESSI, AdamStepper, MetricsLog]:
     task, encoder = Task(input_shape=(5,), num_classes=3, num_domains=2), EncoderConfig(backbone="mlp")
-    algorithm = build(Messi.Config(), task=task, encoder=encoder).to(device)
-    assert isinstance(algorithm, Messi)
+    algorithm = build(MESSI.Config(), task=task, encoder=encoder).to(device)
+    assert isinstance(algorithm, MESSI)
     stepper = AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0.0)
-    return algorithm, stepper, Ledger(folder / "records.jsonl", [])
+    return algorithm, stepper, MetricsLog(folder / "records.jsonl", [])
 
 
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")

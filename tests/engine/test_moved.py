@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from messi.algorithms.erm import Erm
+from messi.algorithms.erm import ERM
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
 from messi.data.datasets.arrays import Arrays
@@ -50,7 +50,7 @@ def config_of(data: Folder | Table | Arrays, **changes: object) -> RunConfig:
     config = RunConfig(
         data=data,
         target=("photo",),
-        algorithm=Erm.Config(),
+        algorithm=ERM.Config(),
         encoder=EncoderConfig(backbone="tiny_cnn"),
         training=TrainingConfig(steps=6, evaluate_every=2, batch_per_domain=4),
     )

@@ -5,19 +5,19 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from messi.algorithms.erm import Erm
+from messi.algorithms.erm import ERM
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.loader import Loader
+from messi.engine.build import prepare
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.prepare import prepare
 from messi.engine.run import run
 
 STEPS = 30
 
 
-def plain_torch(model: Erm, loader: Loader) -> None:
+def plain_torch(model: ERM, loader: Loader) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-6)
     for step in range(1, STEPS + 1):
         batch = loader.batch(step)
@@ -34,13 +34,13 @@ def test_training_by_the_engine_equals_training_in_plain_torch(tmp_path: Path) -
     config = RunConfig(
         data=TwoSubsets(per_domain=60),
         target=("a1",),
-        algorithm=Erm.Config(),
+        algorithm=ERM.Config(),
         training=TrainingConfig(steps=STEPS, evaluate_every=7, batch_per_domain=8),
     )
     run(config, out=tmp_path / "run", device="cpu")
     resolved = config.resolved()
     parts = prepare(resolved, resolved.data.load(), RunDir(tmp_path / "unused"), torch.device("cpu"))
-    assert isinstance(parts.algorithm, Erm)
+    assert isinstance(parts.algorithm, ERM)
     start = {name: tensor.clone() for name, tensor in parts.algorithm.state_dict().items()}
     plain_torch(parts.algorithm, parts.loader)
     trained, _ = read_tensors(RunDir(tmp_path / "run").last)

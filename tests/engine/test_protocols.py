@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from messi.core.errors import MessiError
-from messi.data.datasets._base import DATASETS, DataConfig
 from messi.data.datasets.arrays import Arrays
-from messi.data.datasets.pacs import Pacs
+from messi.data.datasets.common.base import DATASETS, DataConfig
+from messi.data.datasets.pacs import PACS
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, Settings, TrainingConfig
 from messi.engine.protocols import PROTOCOLS, ProtocolName, protocol_settings
@@ -73,8 +73,8 @@ def test_small_encoders_have_the_settings_for_small_images(protocol: ProtocolNam
 
 
 def test_it_is_the_encoder_that_is_small_and_not_the_data() -> None:
-    large = RunConfig(data=Pacs(), protocol="domainbed").resolved()
-    small = RunConfig(data=Pacs(), protocol="domainbed", encoder=EncoderConfig(backbone="tiny_cnn")).resolved()
+    large = RunConfig(data=PACS(), protocol="domainbed").resolved()
+    small = RunConfig(data=PACS(), protocol="domainbed", encoder=EncoderConfig(backbone="tiny_cnn")).resolved()
     assert (large.settings.learning_rate, small.settings.learning_rate) == (5e-5, 1e-3)
     assert (large.encoder.pretrained, small.encoder.pretrained) == (True, False)
 
@@ -88,7 +88,7 @@ def test_splits_selection_and_reported_part_tell_the_protocols_apart() -> None:
         "gmoe": ("domainbed", 0.2, True, "in"),
     }
     for name in NAMES:
-        settings = settings_of(name, Pacs())
+        settings = settings_of(name, PACS())
         stated = (
             settings.split,
             settings.validation_fraction,
@@ -129,7 +129,7 @@ def test_every_protocol_leaves_nothing_open_for_any_data_and_invents_no_setting(
 def test_a_resolved_config_has_no_open_setting_deviates_in_nothing_and_resolves_to_itself(
     protocol: ProtocolName, backbone: str | None
 ) -> None:
-    config = RunConfig(data=Pacs(), protocol=protocol, encoder=EncoderConfig(backbone=backbone)).resolved()
+    config = RunConfig(data=PACS(), protocol=protocol, encoder=EncoderConfig(backbone=backbone)).resolved()
     still_open = {key for key, value in vars(config.settings).items() if value is None}
     assert still_open == {"domains_per_batch"}, "None there is all domains"
     assert config.encoder.backbone == (backbone or "deit_tiny_patch16_224")
@@ -140,7 +140,7 @@ def test_a_resolved_config_has_no_open_setting_deviates_in_nothing_and_resolves_
 
 def test_an_open_config_says_that_it_is_open() -> None:
     with pytest.raises(MessiError, match="still open; use the one that resolved"):
-        _ = RunConfig(data=Pacs()).settings
+        _ = RunConfig(data=PACS()).settings
 
 
 GIVEN: dict[str, Any] = {
@@ -160,24 +160,24 @@ GIVEN: dict[str, Any] = {
 
 
 def test_what_is_given_wins_and_is_told_as_a_deviation() -> None:
-    config = RunConfig(data=Pacs(), protocol="domainbed", training=TrainingConfig(**GIVEN)).resolved()
+    config = RunConfig(data=PACS(), protocol="domainbed", training=TrainingConfig(**GIVEN)).resolved()
     assert {key: getattr(config.settings, key) for key in GIVEN} == GIVEN
     assert config.deviations() == GIVEN
     for key, value in GIVEN.items():
-        one = RunConfig(data=Pacs(), protocol="domainbed", training=TrainingConfig(**{key: value})).resolved()
+        one = RunConfig(data=PACS(), protocol="domainbed", training=TrainingConfig(**{key: value})).resolved()
         assert one.deviations() == {key: value}
 
 
 def test_to_give_what_the_protocol_says_is_no_deviation() -> None:
     stated = protocol_settings("gmoe", "pacs", small=False)
-    config = RunConfig(data=Pacs(), protocol="gmoe", training=TrainingConfig(**stated)).resolved()
+    config = RunConfig(data=PACS(), protocol="gmoe", training=TrainingConfig(**stated)).resolved()
     assert config.deviations() == {}
-    assert config == RunConfig(data=Pacs(), protocol="gmoe").resolved()
+    assert config == RunConfig(data=PACS(), protocol="gmoe").resolved()
 
 
 def test_settings_that_no_protocol_speaks_of_are_no_deviations() -> None:
     training = TrainingConfig(log_every=3, deterministic=False)
-    assert RunConfig(data=Pacs(), protocol="swad", training=training).resolved().deviations() == {}
+    assert RunConfig(data=PACS(), protocol="swad", training=training).resolved().deviations() == {}
 
 
 def test_the_result_of_a_run_carries_its_protocol_and_its_deviations(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_protocol_that_does_not_exist_gets_one_sentence() -> None:
     with pytest.raises(MessiError, match=r"no protocol named 'domainbet'; there are: .* Did you mean 'domainbed'\?"):
         protocol_settings("domainbet", "pacs", small=False)
     with pytest.raises(MessiError, match=r"protocol must be one of 'messi', 'domainbed', 'swad', 'gmoe', but is 'x'"):
-        RunConfig(data=Pacs(), protocol="x")  # type: ignore[arg-type]
+        RunConfig(data=PACS(), protocol="x")  # type: ignore[arg-type]
 
 
 def test_the_data_decides_encoder_and_augmentation_where_none_are_given() -> None:
@@ -211,4 +211,4 @@ def test_the_data_decides_encoder_and_augmentation_where_none_are_given() -> Non
         assert (config.encoder.backbone, config.settings.augmentation) == (backbone, augmentation)
     assert RunConfig(data=Arrays(path="x.npz")).resolved().encoder.backbone == "mlp"
     training = TrainingConfig(augmentation="none")
-    assert RunConfig(data=Pacs(), training=training).resolved().settings.augmentation == "none"
+    assert RunConfig(data=PACS(), training=training).resolved().settings.augmentation == "none"

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from messi.algorithms.erm import Erm
+from messi.algorithms.erm import ERM
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, Role
 from messi.core.rundir import RunDir
 from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.table import Table
-from messi.engine import prepare
+from messi.engine import build
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.evaluate import evaluate_run
 from messi.engine.protocols import ProtocolName
@@ -31,7 +31,7 @@ def train(root: Path, out: Path, protocol: ProtocolName = "messi") -> Path:
     config = RunConfig(
         data=Folder(path=str(root)),
         target=(TARGET,),
-        algorithm=Erm.Config(),
+        algorithm=ERM.Config(),
         encoder=EncoderConfig(backbone="tiny_cnn"),
         protocol=protocol,
         training=TrainingConfig(steps=4, evaluate_every=2, batch_per_domain=4, validation_fraction=0.4),
@@ -192,7 +192,7 @@ def test_where_it_cannot_be_told_what_was_trained_on_this_is_said(
 ) -> None:
     root = tmp_path / "images"
     with monkeypatch.context() as earlier:
-        earlier.setattr(prepare, "seen_checksum", lambda _seen: None)
+        earlier.setattr(build, "seen_checksum", lambda _seen: None)
         old = train(root, tmp_path / "run of an earlier messi")
     RunDir(old).seen.unlink()
     (root / "paint" / "across" / "0.png").unlink()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from messi.algorithms.messi import Messi
+from messi.algorithms.messi import MESSI
 from messi.core.batch import Batch, LossTerms
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, ExampleRecord, RoutingRecord, TrainRecord
@@ -86,34 +86,34 @@ def test_the_default_folder_is_named_by_the_config(
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_term(
     tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest, calls = Messi.loss, iter(range(1, 100))
+    honest, calls = MESSI.loss, iter(range(1, 100))
 
-    def poisoned(self: Messi, batch: Batch) -> LossTerms:
+    def poisoned(self: MESSI, batch: Batch) -> LossTerms:
         terms = honest(self, batch)
         return {**terms, "ssi": terms["ssi"] * (float("nan") if next(calls) == 7 else 1)}
 
-    monkeypatch.setattr(Messi, "loss", poisoned)
+    monkeypatch.setattr(MESSI, "loss", poisoned)
     with pytest.raises(MessiError, match="'ssi' became nan at step 7"):
         run(quick_config, out=tmp_path / "run", device="cpu")
     tensors, description = read_tensors(RunDir(tmp_path / "run").last)
     assert description["step"] == 5
     assert all(tensor.isfinite().all() for tensor in tensors.values())
-    monkeypatch.setattr(Messi, "loss", honest)
+    monkeypatch.setattr(MESSI, "loss", honest)
     assert run(quick_config, out=tmp_path / "run", device="cpu").selected_step > 0
 
 
 def test_weights_that_are_not_finite_never_reach_a_checkpoint(
     tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest, calls = Messi.loss, iter(range(1, 100))
+    honest, calls = MESSI.loss, iter(range(1, 100))
 
-    def spoil_weights_after_the_loss(self: Messi, batch: Batch) -> LossTerms:
+    def spoil_weights_after_the_loss(self: MESSI, batch: Batch) -> LossTerms:
         terms = honest(self, batch)
         if next(calls) == 10:
             self.head.classifier.bias.register_hook(lambda gradient: gradient * float("inf"))
         return terms
 
-    monkeypatch.setattr(Messi, "loss", spoil_weights_after_the_loss)
+    monkeypatch.setattr(MESSI, "loss", spoil_weights_after_the_loss)
     with pytest.raises(MessiError, match="source_val loss on 'a1' is nan at step 10"):
         run(quick_config, out=tmp_path / "run", device="cpu")
     assert read_tensors(RunDir(tmp_path / "run").last)[1]["step"] == 5

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from messi.algorithms._base import Algorithm, Group, LossAlgorithm, Stepper
+from messi.algorithms.common.base import Algorithm, Group, LossAlgorithm, Stepper
 from messi.core.batch import Batch, LossTerms, Prediction
 from messi.engine.stepper import AdamStepper, Flatness
 

@@ -9,25 +9,25 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
-from messi.algorithms.messi import Messi
+from messi.algorithms.messi import MESSI
 from messi.core.batch import Batch, LossTerms
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, Role, RoleRecord
 from messi.core.rundir import RunDir
 from messi.data.datasets.arrays import Arrays
-from messi.data.datasets.iwildcam import Iwildcam
-from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.datasets.iwildcam import IWildCam
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.examples import Examples
+from messi.data.sealed_data import SealedData, TargetSealedError
 from messi.data.splits import SplitKind, make_split, official_split
-from messi.data.vault import TargetSealedError, Vault
+from messi.engine.build import prepare
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.evaluate import reopen
+from messi.engine.leave_one_out import runs_of
 from messi.engine.loop import measure, train
 from messi.engine.observers import Stopwatch
-from messi.engine.prepare import prepare
 from messi.engine.run import run
-from messi.engine.targets import runs_of
 from messi.reports.curves import validation_charts
 from messi.reports.runs import read_run
 from messi.reports.tables import result_rows
@@ -68,7 +68,7 @@ def test_with_sources_alone_all_other_domains_are_the_target() -> None:
 
 
 def test_rotated_colored_mnist_holds_out_its_test_environment_alone() -> None:
-    config = RunConfig(data=RotatedColoredMnist(num_sources=3))
+    config = RunConfig(data=RotatedColoredMNIST(num_sources=3))
     assert targets(config, ("rot0-p0", "rot0-p0.1", "rot0-p0.2", "rot0-p0.5")) == [("rot0-p0.5",)]
 
 
@@ -97,7 +97,7 @@ def test_twenty_domains_are_as_many_runs_and_one_domain_alone_can_be_trained_on(
 def test_an_official_split_is_one_run_however_many_domains_there_are() -> None:
     many = tuple(str(number) for number in range(323))
     assert targets(config_of(split="official"), many) == [()]
-    assert runs_of(RunConfig(data=Iwildcam()), many) == [RunConfig(data=Iwildcam())]
+    assert runs_of(RunConfig(data=IWildCam()), many) == [RunConfig(data=IWildCam())]
 
 
 def examples_with(rows: list[tuple[str, str]]) -> Examples:
@@ -169,7 +169,7 @@ def test_parts_that_cannot_be_used_get_one_sentence(parts: list[str], sentence: 
 
 def test_both_kinds_of_test_data_are_sealed_and_nothing_else() -> None:
     examples = examples_with(WILDS)
-    vault = Vault(examples, official_split(examples))
+    vault = SealedData(examples, official_split(examples))
     sealed = {4, 5, 12, 13}
     for index in range(len(examples)):
         chosen = torch.tensor([index])
@@ -190,7 +190,7 @@ def test_both_kinds_of_test_data_are_sealed_and_nothing_else() -> None:
 def test_an_unseen_domain_with_validation_and_test_data_is_validated_on_before_the_end() -> None:
     rows = [("1", "train"), ("1", "train"), ("9", "val"), ("9", "test"), ("9", "val"), ("9", "test")]
     examples = examples_with(rows)
-    vault = Vault(examples, official_split(examples))
+    vault = SealedData(examples, official_split(examples))
     assert vault.indices("unseen_val", 1).tolist() == [2, 4]
     assert vault.labels(torch.tensor([2, 4])).tolist() == [0, 0]
     for index in (3, 5):
@@ -201,7 +201,7 @@ def test_an_unseen_domain_with_validation_and_test_data_is_validated_on_before_t
 def test_the_part_of_the_target_that_is_not_reported_on_stays_sealed() -> None:
     examples = TwoSubsets(per_domain=50).load()
     split = make_split(examples, [3], kind="domainbed", fraction=0.2, target_part="in", seed=0)
-    vault = Vault(examples, split)
+    vault = SealedData(examples, split)
     assert len(split.target[3]) == 40
     for index in range(150, 200):
         with pytest.raises(TargetSealedError):
@@ -312,13 +312,13 @@ def test_test_data_of_a_source_domain_cannot_be_read_during_training(
     for role in tests:
         with pytest.raises(TargetSealedError):
             measure(training, role, 1)
-    honest = Messi.loss
+    honest = MESSI.loss
 
-    def peek(self: Messi, batch: Batch) -> LossTerms:
+    def peek(self: MESSI, batch: Batch) -> LossTerms:
         training.loader.vault.labels(torch.tensor([16]))
         return honest(self, batch)
 
-    monkeypatch.setattr(Messi, "loss", peek)
+    monkeypatch.setattr(MESSI, "loss", peek)
     with folder.locked(), closing(training.ledger):
         folder.begin(training.description)
         with pytest.raises(TargetSealedError):

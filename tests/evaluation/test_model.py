@@ -7,8 +7,8 @@ from PIL import Image
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
-from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
-from messi.data.pictures import to_picture
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
+from messi.data.image_files import to_picture
 from messi.diagnostics.routing import mean_routing_by_class
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
@@ -19,7 +19,7 @@ from messi.models.encoder import EncoderConfig
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     config = RunConfig(
-        data=RotatedColoredMnist(environments=10, num_sources=2),
+        data=RotatedColoredMNIST(environments=10, num_sources=2),
         encoder=EncoderConfig(backbone="tiny_cnn"),
         training=TrainingConfig(steps=2, evaluate_every=2, batch_per_domain=4),
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from messi.algorithms.messi import Messi
+from messi.algorithms.messi import MESSI
 from messi.cli.main import main
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
@@ -23,15 +23,15 @@ from messi.models.uninitialised import uninitialised
 OWN = """
 from dataclasses import dataclass
 from pathlib import Path
-from messi.algorithms.messi import Messi
+from messi.algorithms.messi import MESSI
 
 Path(__file__).with_name("was_run").touch()
 
-class {name}(Messi):
+class {name}(MESSI):
     '''A method of one's own.'''
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Messi.Config):
+    class Config(MESSI.Config):
         '''Its own.'''
 """
 
@@ -41,7 +41,7 @@ def trained(tmp_path: Path) -> RunDir:
     config = RunConfig(
         data=TwoSubsets(per_domain=30),
         target=("b2",),
-        algorithm=Messi.Config(num_experts=2),
+        algorithm=MESSI.Config(num_experts=2),
         training=TrainingConfig(steps=4, evaluate_every=2, batch_per_domain=4),
     )
     return RunDir(run(config, out=tmp_path / "run", device="cpu").path)

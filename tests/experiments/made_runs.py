@@ -7,8 +7,8 @@ from typing import Any
 from messi.core.documents import write_document
 from messi.core.info import version
 from messi.core.rundir import RunDir
-from messi.experiments._base import Experiment
-from messi.experiments._results import Results
+from messi.experiments.common.base import Experiment
+from messi.experiments.common.results import Results
 from messi.reports.paper_tables import Cell, Table
 from messi.sweeps.plan import Label, Plan, Planned
 

@@ -15,10 +15,10 @@ from messi.diagnostics.alignment import class_conditional_energy
 from messi.diagnostics.slots import responsibilities
 from messi.evaluation.model import load
 from messi.experiments import alignment
-from messi.experiments._methods import MESSI_OT
-from messi.experiments._reopened import reopened
-from messi.experiments._slots import Seen, compare, see
 from messi.experiments.alignment import Alignment
+from messi.experiments.common.methods import MESSI_OT
+from messi.experiments.common.reopened import reopened
+from messi.experiments.common.slots import Seen, compare, see
 from messi.experiments.paper.ablations import ROUTING_AWARE_ALIGNMENT
 from messi.reports.paper_tables import Table
 

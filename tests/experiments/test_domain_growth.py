@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from made_runs import cell_of, made_results
 
-from messi.experiments._base import Figure
+from messi.experiments.common.base import Figure
 from messi.experiments.domain_growth import DOMAINS, DomainGrowth
 from messi.reports.paper_tables import Published, Table
 from messi.reports.statistics import summarise

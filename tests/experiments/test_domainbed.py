@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from made_runs import cell_of, made_results
 
-from messi.algorithms._base import ALGORITHMS
+from messi.algorithms.common.base import ALGORITHMS
 from messi.cli.main import main
 from messi.core.errors import MessiError
-from messi.data.datasets._benchmark import Benchmark as PublishedData
+from messi.data.datasets.common.benchmark import Benchmark as PublishedData
 from messi.engine.config import RunConfig
-from messi.experiments._domainbed.data import BENCHMARKS
-from messi.experiments._domainbed.rows import ROWS
+from messi.experiments.common.domainbed.data import BENCHMARKS
+from messi.experiments.common.domainbed.rows import ROWS
 from messi.experiments.domainbed import Domainbed
 from messi.experiments.paper.domainbed import MAIN_EXTENDED
 from messi.reports.paper_tables import Cell, Published, Table

@@ -10,9 +10,9 @@ from made_runs import cell_of, made_results
 from PIL import Image
 
 from messi.cli.main import main
-from messi.data.datasets.iwildcam import Iwildcam as IwildcamData
+from messi.data.datasets.iwildcam import IWildCam as IwildcamData
 from messi.data.watcher import LogWatcher
-from messi.experiments.iwildcam import Iwildcam
+from messi.experiments.iwildcam import IWildCam
 from messi.reports.paper_tables import Published, Table
 from messi.sweeps.plan import Label
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_plan_is_the_papers() -> None:
-    runs = Iwildcam().runs()
+    runs = IWildCam().runs()
     assert len(runs) == 3 * 3
     for run in runs:
         config = run.config.resolved()
@@ -90,7 +90,7 @@ def test_the_table_holds_macro_f1_and_accuracy_of_every_split(tmp_path: Path) ->
         }
         return {"result": {"roles": values}}
 
-    experiment = Iwildcam(seeds=2)
+    experiment = IWildCam(seeds=2)
     (table,) = experiment.sections(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     for number, split in enumerate(("OOD Val", "OOD Test", "ID Val", "ID Test"), 1):

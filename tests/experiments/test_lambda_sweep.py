@@ -8,7 +8,7 @@ import pytest
 from made_runs import cell_of, made_results
 
 from messi.core.errors import MessiError
-from messi.experiments._base import Figure
+from messi.experiments.common.base import Figure
 from messi.experiments.lambda_sweep import LambdaSweep
 from messi.experiments.paper.ablations import LAMBDA_SWEEP
 from messi.reports.paper_tables import Table

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from made_runs import cell_of, made_results
 
-from messi.algorithms.messi import Messi
+from messi.algorithms.messi import MESSI
 from messi.experiments.leave_one_out import VARIANTS, LeaveOneOut
 from messi.experiments.paper.ablations import LEAVE_ONE_OUT
 from messi.reports.paper_tables import Table
@@ -32,7 +32,7 @@ def test_the_plan_is_the_papers() -> None:
     assert list(VARIANTS) == list(LEAVE_ONE_OUT)
     for name, config in VARIANTS.items():
         left = {WITHOUT[term]: 0.0 for term in name.removeprefix("w/o ").split(",") if name != "MESSI"}
-        assert config == Messi.Config(**left)  # type: ignore[arg-type]
+        assert config == MESSI.Config(**left)  # type: ignore[arg-type]
 
 
 def test_diagnostics_are_in_the_units_of_their_heads(tmp_path: Path) -> None:

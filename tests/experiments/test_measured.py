@@ -12,9 +12,9 @@ from made_runs import made_results
 from torch import Tensor
 
 from messi.core.errors import MessiError
-from messi.experiments import _measured
-from messi.experiments._measured import Measurement, measured
-from messi.experiments._results import Results
+from messi.experiments.common import measured as module
+from messi.experiments.common.measured import Measurement, measured
+from messi.experiments.common.results import Results
 from messi.experiments.specialisation import Specialisation
 from messi.sweeps.plan import Outcome
 
@@ -48,7 +48,7 @@ def model() -> Model:
 
 @pytest.fixture
 def asking(model: Model, monkeypatch: pytest.MonkeyPatch) -> Measurement[Numbers]:
-    monkeypatch.setattr(_measured, "reopened", lambda outcome: (outcome, None))
+    monkeypatch.setattr(module, "reopened", lambda outcome: (outcome, None))
     return Measurement("numbers", "what it says", {"top": 3}, model.ask, Numbers)
 
 
@@ -125,7 +125,7 @@ def test_data_that_are_gone_are_a_reason_too(
     def refuse(_: Outcome) -> None:
         raise MessiError("There is no folder pacs.")
 
-    monkeypatch.setattr(_measured, "reopened", refuse)
+    monkeypatch.setattr(module, "reopened", refuse)
     found = measured(results, asking)
     assert not found.found
     assert (found.state().state, found.state().reason) == ("incomplete", "There is no folder pacs.")

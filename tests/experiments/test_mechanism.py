@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from made_runs import cell_of, made_results
 
-from messi.algorithms.messi import Messi
+from messi.algorithms.messi import MESSI
 from messi.experiments.mechanism import VARIANTS, Mechanism
 from messi.experiments.paper.ablations import MECHANISM
 from messi.reports.paper_tables import Published, Table
 from messi.reports.table_markdown import markdown
 from messi.sweeps.plan import Label
 
-DEFAULT = Messi.Config()
+DEFAULT = MESSI.Config()
 
 
 def made(labels: Mapping[str, Label]) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from playwright.sync_api import Browser, Page
 
 from messi.cli.main import main
 from messi.core.documents import read_values, write_document
-from messi.experiments._base import EXPERIMENTS, Figure
-from messi.experiments._closer import look_closer
-from messi.experiments._output import write_results
-from messi.experiments._results import Results
+from messi.experiments.common.base import EXPERIMENTS, Figure
+from messi.experiments.common.featured_runs import look_closer
+from messi.experiments.common.output import write_results
+from messi.experiments.common.results import Results
 from messi.experiments.domain_growth import DomainGrowth
 from messi.experiments.lambda_sweep import LambdaSweep
 from messi.experiments.readings import Readings

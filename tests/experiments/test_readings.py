@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from made_runs import cell_of, made_results
 
-from messi.algorithms.messi import Messi
-from messi.experiments._base import Experiment
+from messi.algorithms.messi import MESSI
+from messi.experiments.common.base import Experiment
 from messi.experiments.readings import Readings
 from messi.experiments.readings_pacs import ReadingsPacs
 from messi.reports.paper_tables import Table
@@ -30,7 +30,7 @@ def test_every_reading_differs_from_the_defaults_in_one_thing(
 ) -> None:
     runs = [run for run in experiment.runs() if {"seed": 0, **other}.items() <= run.labels.items()]
     assert len(runs) == 20
-    default = Messi.Config().to_dict()
+    default = MESSI.Config().to_dict()
     changed = {}
     for run in runs:
         options, own_rate = run.config.algorithm.to_dict(), run.config.training.learning_rate

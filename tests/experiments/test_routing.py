@@ -11,8 +11,8 @@ from made_runs import made_results
 from messi.core.documents import write_document
 from messi.core.records import Record, RecordWriter, Role, RoutingRecord
 from messi.core.rundir import RunDir
-from messi.experiments._base import Figure, Text
-from messi.experiments._results import Results
+from messi.experiments.common.base import Figure, Text
+from messi.experiments.common.results import Results
 from messi.experiments.routing import Routing, lines_of
 from messi.sweeps.plan import Label
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from messi.cli.main import main
-from messi.experiments._base import EXPERIMENTS
+from messi.experiments.common.base import EXPERIMENTS
 
 TABLES = ("md", "csv", "tex", "html")
 TRAINED = {

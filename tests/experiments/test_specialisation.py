@@ -10,14 +10,14 @@ from made_runs import cell_of
 from tiny_scale import tiny_results
 from torch import Tensor
 
-from messi.algorithms._base import Algorithm
+from messi.algorithms.common.base import Algorithm
 from messi.core.records import Role
 from messi.data.loader import Loader
 from messi.diagnostics import trace
 from messi.evaluation.model import load
 from messi.experiments import specialisation
-from messi.experiments._base import Figure
-from messi.experiments._reopened import reopened
+from messi.experiments.common.base import Figure
+from messi.experiments.common.reopened import reopened
 from messi.experiments.specialisation import Specialisation, look
 from messi.reports.paper_tables import Table
 from messi.sweeps.plan import Outcome

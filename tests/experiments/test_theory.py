@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from messi.diagnostics.information import Joint, independent, mutual_information, partitions
-from messi.experiments._theory import global_invariance
-from messi.experiments._theory.claim import Claim
-from messi.experiments._theory.subset_invariance import best_by_subset, best_global, invariant
-from messi.experiments._theory.survey import Survey, surveys
-from messi.experiments._theory.worlds import (
+from messi.experiments.common.theory import global_invariance
+from messi.experiments.common.theory.claim import Claim
+from messi.experiments.common.theory.subset_invariance import best_by_subset, best_global, invariant
+from messi.experiments.common.theory.survey import Survey, surveys
+from messi.experiments.common.theory.worlds import (
     REPRESENTATIONS,
     constructive,
     covariate_shift,

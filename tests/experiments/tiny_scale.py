@@ -7,10 +7,10 @@ import pytest
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import TrainingConfig
 from messi.engine.run import run
-from messi.experiments import _ablation
-from messi.experiments._base import Experiment
-from messi.experiments._domainbed.data import Benchmark
-from messi.experiments._results import Results
+from messi.experiments.common import ablation
+from messi.experiments.common.base import Experiment
+from messi.experiments.common.domainbed.data import Benchmark
+from messi.experiments.common.results import Results
 from messi.sweeps.plan import Plan
 
 TINY = Benchmark("two_subsets", "Two subsets", TwoSubsets(per_domain=60), {"b2": "B", "a1": "A"})
@@ -18,10 +18,10 @@ TINY = Benchmark("two_subsets", "Two subsets", TwoSubsets(per_domain=60), {"b2":
 
 def tiny_results(folder: Path, experiment: Experiment, monkeypatch: pytest.MonkeyPatch, *, runs: int = 99) -> Results:
     """Really do the first runs of an experiment at the small scale, on four domains with three features."""
-    monkeypatch.setattr(_ablation, "SMALL", TINY)
-    monkeypatch.setattr(_ablation, "SMALL_BACKBONE", "identity")
+    monkeypatch.setattr(ablation, "SMALL", TINY)
+    monkeypatch.setattr(ablation, "SMALL_BACKBONE", "identity")
     training = TrainingConfig(steps=8, evaluate_every=8, batch_per_domain=8)
-    monkeypatch.setattr(_ablation, "SMALL_TRAINING", training)
+    monkeypatch.setattr(ablation, "SMALL_TRAINING", training)
     plan = Plan(folder, experiment.runs())
     for planned in plan.runs[:runs]:
         run(planned.config, out=plan.path(planned), device="cpu")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from messi.algorithms._base import ALGORITHMS
+from messi.algorithms.common.base import ALGORITHMS
 from messi.core.records import TrainRecord
 from messi.core.rundir import RunDir
-from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
@@ -29,7 +29,7 @@ def config(name: str) -> RunConfig:
         data = TwoSubsets(per_domain=50)
         encoder = EncoderConfig(backbone="mlp")
         return RunConfig(data=data, target=("b2",), algorithm=algorithm, encoder=encoder, training=training)
-    digits = RotatedColoredMnist(environments=6, num_sources=3)
+    digits = RotatedColoredMNIST(environments=6, num_sources=3)
     encoder = EncoderConfig(backbone=BACKBONES[name], pretrained=False)
     return RunConfig(data=digits, target=(digits.test_domain,), algorithm=algorithm, encoder=encoder, training=training)
 

@@ -9,7 +9,7 @@ from timm.layers.drop import DropPath
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from messi.algorithms._base import ALGORITHMS, build
+from messi.algorithms.common.base import ALGORITHMS, build
 from messi.core.batch import Task
 from messi.core.errors import MessiError
 from messi.models import vit

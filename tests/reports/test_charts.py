@@ -16,7 +16,7 @@ from messi.reports.curves import (
     thinned,
     validation_charts,
 )
-from messi.reports.numerals import significant
+from messi.reports.number_format import significant
 from messi.reports.page import write_report
 from messi.reports.runs import read_run
 from messi.reports.tables import result_rows

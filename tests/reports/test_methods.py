@@ -5,8 +5,8 @@ import pytest
 from messi.reports.methods import MethodTable, group_by_method, method_table
 from messi.reports.runs import read_run
 from messi.reports.statistics import Summary
+from messi.reports.summary_text import facts, summary
 from messi.reports.tables import result_rows
-from messi.reports.words import facts, summary
 
 from .helpers import Sample
 

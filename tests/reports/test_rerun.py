@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from messi.algorithms._base import ALGORITHMS
+from messi.algorithms.common.base import ALGORITHMS
 from messi.cli.train import parse
-from messi.data.datasets._base import DataConfig
+from messi.data.datasets.common.base import DataConfig
 from messi.data.datasets.folder import Folder
-from messi.data.datasets.rotated_colored_mnist import RotatedColoredMnist
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.reports.rerun import rerun_command, rerun_snippet
 from messi.reports.runs import FinishedRun, read_run
@@ -36,7 +36,7 @@ def parsed(sample: FinishedRun, config: RunConfig) -> RunConfig:
 @pytest.mark.parametrize("name", ALGORITHMS.names())
 def test_the_command_trains_the_same(sample: FinishedRun, name: str) -> None:
     config = RunConfig(
-        data=RotatedColoredMnist(num_sources=3, budget=500),
+        data=RotatedColoredMNIST(num_sources=3, budget=500),
         target=("rot0-p0.5",),
         algorithm=ALGORITHMS.config(name)(),
         protocol="domainbed",
@@ -55,7 +55,7 @@ def test_names_with_spaces_and_quotes_reach_the_command_whole(sample: FinishedRu
 
 
 def test_a_run_that_held_nothing_out_says_so(sample: FinishedRun) -> None:
-    config = RunConfig(data=RotatedColoredMnist())
+    config = RunConfig(data=RotatedColoredMNIST())
     assert parsed(sample, config).target == ("none",)  # without it, every domain would be held out in turn
 
 

@@ -7,8 +7,8 @@ import pytest
 from messi.core.documents import write_document
 from messi.core.errors import MessiError
 from messi.reports.runs import read_run, run_labels
+from messi.reports.summary_text import summary, title
 from messi.reports.tables import percent, result_rows, result_table
-from messi.reports.words import summary, title
 
 from .helpers import Sample
 

@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from messi.core.errors import MessiError
-from messi.data.datasets import _benchmark
-from messi.data.datasets.pacs import Pacs
+from messi.data.datasets.common import benchmark
+from messi.data.datasets.pacs import PACS
 from messi.data.watcher import LogWatcher
 from messi.engine.config import RunConfig
 from messi.models.encoder import EncoderConfig
@@ -18,19 +18,19 @@ from messi.sweeps.check import check_needs, check_workers
 from messi.sweeps.plan import Plan, Planned
 
 
-def needs(data: Pacs, encoder: EncoderConfig) -> None:
+def needs(data: PACS, encoder: EncoderConfig) -> None:
     """Check a plan of one run."""
     plan = Plan(Path("plan"), [Planned({"seed": 0}, RunConfig(data=data, target=("photo",), encoder=encoder))])
     check_needs(plan, LogWatcher())
 
 
 @pytest.fixture
-def pacs(tmp_path: Path) -> Pacs:
-    for domain in Pacs().manifest.domains:
+def pacs(tmp_path: Path) -> PACS:
+    for domain in PACS().manifest.domains:
         folder = tmp_path / "data" / "PACS" / domain / "dog"
         folder.mkdir(parents=True)
         Image.new("RGB", (4, 4)).save(folder / "0.png")
-    return Pacs(path=str(tmp_path / "data" / "PACS"))
+    return PACS(path=str(tmp_path / "data" / "PACS"))
 
 
 @pytest.fixture
@@ -47,17 +47,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert options["pretrained"]
         raise ConnectionError("no route to host")
 
-    monkeypatch.setattr(_benchmark, "download", download)
+    monkeypatch.setattr(benchmark, "download", download)
     monkeypatch.setattr(timm, "create_model", create_model)
     return asked
 
 
-def test_a_plan_without_pretrained_weights_asks_the_network_for_nothing(pacs: Pacs, asked: list[str]) -> None:
+def test_a_plan_without_pretrained_weights_asks_the_network_for_nothing(pacs: PACS, asked: list[str]) -> None:
     needs(pacs, EncoderConfig(backbone="resnet50", pretrained=False))
     assert asked == []
 
 
-def test_weights_that_cannot_be_had_are_asked_for_in_a_folder(pacs: Pacs, asked: list[str]) -> None:
+def test_weights_that_cannot_be_had_are_asked_for_in_a_folder(pacs: PACS, asked: list[str]) -> None:
     with pytest.raises(MessiError) as raised:
         needs(pacs, EncoderConfig(backbone="test_vit"))
     message = str(raised.value)
@@ -69,7 +69,7 @@ def test_weights_that_cannot_be_had_are_asked_for_in_a_folder(pacs: Pacs, asked:
 
 def test_a_file_of_weights_that_is_not_there_is_told_before_data_are_downloaded(asked: list[str]) -> None:
     with pytest.raises(MessiError) as raised:
-        needs(Pacs(), EncoderConfig(backbone="test_vit", weights="nowhere/test_vit.safetensors"))
+        needs(PACS(), EncoderConfig(backbone="test_vit", weights="nowhere/test_vit.safetensors"))
     assert str(raised.value) == (
         "There is no weights file nowhere/test_vit.safetensors; put it there. "
         "With --weights, name a folder that holds test_vit.safetensors or test_vit.pth."
@@ -81,7 +81,7 @@ def test_data_that_cannot_be_had_are_asked_for_in_the_folder_that_holds_theirs(
     asked: list[str], tmp_path: Path
 ) -> None:
     advice = "With --path, name the folder that holds the folder PACS."
-    for data, problem in ((Pacs(), "could not be downloaded"), (Pacs(path=str(tmp_path)), "does not hold PACS")):
+    for data, problem in ((PACS(), "could not be downloaded"), (PACS(path=str(tmp_path)), "does not hold PACS")):
         with pytest.raises(MessiError) as raised:
             needs(data, EncoderConfig(backbone="test_vit"))
         message = str(raised.value)
@@ -91,7 +91,7 @@ def test_data_that_cannot_be_had_are_asked_for_in_the_folder_that_holds_theirs(
     assert "test_vit" not in asked
 
 
-def test_a_problem_without_advice_is_told_as_it_is(pacs: Pacs, tmp_path: Path) -> None:
+def test_a_problem_without_advice_is_told_as_it_is(pacs: PACS, tmp_path: Path) -> None:
     (tmp_path / "data" / "PACS" / "photo" / "dog" / "0.png").unlink()
     with pytest.raises(MessiError, match=r"photo/dog has no images; put images into it or remove it\.$"):
         needs(pacs, EncoderConfig(backbone="test_vit", pretrained=False))

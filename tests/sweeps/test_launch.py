@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from messi.algorithms._base import ALGORITHMS
-from messi.algorithms.erm import Erm
+from messi.algorithms.common.base import ALGORITHMS
+from messi.algorithms.erm import ERM
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors
@@ -31,11 +31,11 @@ DIES = """
 import os
 import signal
 from dataclasses import dataclass
-from messi.algorithms.erm import Erm
+from messi.algorithms.erm import ERM
 
-class Dies(Erm):
+class Dies(ERM):
     @dataclass(frozen=True, kw_only=True)
-    class Config(Erm.Config):
+    class Config(ERM.Config):
         pass
 
     def loss(self, batch):
@@ -52,7 +52,7 @@ BEFORE_TRAINING = """
 def config(seed: int = 0, *, target: str = "a1", steps: int = 12) -> RunConfig:
     training = TrainingConfig(steps=steps, evaluate_every=4)
     return RunConfig(
-        data=TwoSubsets(per_domain=40), target=(target,), algorithm=Erm.Config(), training=training, seed=seed
+        data=TwoSubsets(per_domain=40), target=(target,), algorithm=ERM.Config(), training=training, seed=seed
     )
 
 

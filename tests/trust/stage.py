@@ -19,8 +19,8 @@ from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.interrupt import Interrupted
 from messi.engine.run import run
-from messi.experiments import _ablation
-from messi.experiments._domainbed.data import Benchmark
+from messi.experiments.common import ablation
+from messi.experiments.common.domainbed.data import Benchmark
 from messi.sweeps import launch
 from messi.sweeps.plan import Outcome, Plan
 
@@ -171,9 +171,9 @@ class _Stopper:
 def _shrink_plan(patch: pytest.MonkeyPatch) -> None:
     """Make a plan two runs of half a second, done in this process: another one would load torch for every damage."""
     tiny = Benchmark("two_subsets", "Two subsets", TwoSubsets(per_domain=30), {"b2": "B"})
-    patch.setattr(_ablation, "SMALL", tiny)
-    patch.setattr(_ablation, "SMALL_BACKBONE", "identity")
-    patch.setattr(_ablation, "SMALL_TRAINING", TrainingConfig(steps=4, evaluate_every=4, batch_per_domain=8))
+    patch.setattr(ablation, "SMALL", tiny)
+    patch.setattr(ablation, "SMALL_BACKBONE", "identity")
+    patch.setattr(ablation, "SMALL_TRAINING", TrainingConfig(steps=4, evaluate_every=4, batch_per_domain=8))
     patch.setattr("messi.cli.reproduce.launch", _launch_here)
 
 

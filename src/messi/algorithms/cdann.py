@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from messi.algorithms.dann import Dann
+from messi.algorithms.dann import DANN
 
 
-class Cdann(Dann):
+class CDANN(DANN):
     """DANN with a discriminator that sees the class, every class counting the same."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Dann.Config):
+    class Config(DANN.Config):
         """DomainBed's values; the same as DANN's."""
 
     conditional: ClassVar[bool] = True

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from messi.algorithms._penalised import PenalisedFeatures
+from messi.algorithms.common.penalised import PenalisedFeatures
 from messi.discrepancy.coral import coral
 
 
-class Coral(PenalisedFeatures):
+class CORAL(PenalisedFeatures):
     """ERM and the distance between the domains' feature means and covariances."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from messi.algorithms._base import Group, Stepper
-from messi.algorithms.erm import Erm
+from messi.algorithms.common.base import Group, Stepper
+from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, LossTerms, Task
 from messi.core.config import Bounds, LogUniform, OneOf
 from messi.losses.classification import domain_mean_cross_entropy
@@ -17,11 +17,11 @@ from messi.models.discriminator import Discriminator
 from messi.models.encoder import EncoderConfig
 
 
-class Dann(Erm):
+class DANN(ERM):
     """ERM against a discriminator of the domains; the two are trained in turns."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Erm.Config):
+    class Config(ERM.Config):
         """DomainBed's values."""
 
         adversary_weight: Annotated[float, Bounds(minimum=0), LogUniform(-2, 2)] = 1.0

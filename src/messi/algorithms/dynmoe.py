@@ -10,7 +10,7 @@ from typing import Annotated, cast
 import torch
 from torch import Tensor, nn
 
-from messi.algorithms._base import AlgorithmConfig, LossAlgorithm, Stepper
+from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm, Stepper
 from messi.algorithms.gmoe import Rate
 from messi.core.batch import Batch, ExpertUse, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
@@ -23,7 +23,7 @@ from messi.models.moe_layers import MoeLayer
 from messi.models.moe_vit import image_routing, inspect_blocks, place_experts, take_routings
 
 
-class Dynmoe(LossAlgorithm):
+class DynMoE(LossAlgorithm):
     """A vision transformer in which two blocks send a token to any of up to eight experts, as many as are of use."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from messi.algorithms._base import AlgorithmConfig, LossAlgorithm, inspect_linear
+from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm, inspect_linear
 from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.losses.classification import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
 
 
-class Erm(LossAlgorithm):
+class ERM(LossAlgorithm):
     """An encoder and a linear classifier, trained on the mean cross-entropy of the source domains."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from messi.algorithms._base import Algorithm, AlgorithmConfig, Group, Stepper, inspect_linear
+from messi.algorithms.common.base import Algorithm, AlgorithmConfig, Group, Stepper, inspect_linear
 from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, OneOf
-from messi.core.domain_rows import DomainRows
+from messi.core.split_by_domain import SplitByDomain
 from messi.models.encoder import EncoderConfig
 from messi.models.network import build_network
-from messi.models.twins import approach, overwrite
+from messi.models.weight_sync import approach, overwrite
 
 
 class Fish(Algorithm):
@@ -32,7 +32,7 @@ class Fish(Algorithm):
         self.config, self.task = config, task
         self.network = build_network(encoder, task)
         self.inner = copy.deepcopy(self.network)
-        self._rows = DomainRows()
+        self._rows = SplitByDomain()
 
     def groups(self) -> dict[str, Group]:
         """Return the copy alone: the network has no optimizer."""

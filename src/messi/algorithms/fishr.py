@@ -6,7 +6,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from messi.algorithms.erm import Erm
+from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, LossTerms, Task
 from messi.core.config import Bounds, LogUniform, Uniform
 from messi.discrepancy.domains import membership
@@ -15,11 +15,11 @@ from messi.losses.gradient_variance import gradient_variances, variance_distance
 from messi.models.encoder import EncoderConfig
 
 
-class Fishr(Erm):
+class Fishr(ERM):
     """ERM and the distance between the domains' variances of the classifier's gradients."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Erm.Config):
+    class Config(ERM.Config):
         """The paper's values, which are DomainBed's."""
 
         penalty_weight: Annotated[float, Bounds(minimum=0), LogUniform(1, 4)] = 1e3

@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from messi.algorithms._base import AlgorithmConfig, LossAlgorithm
+from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm
 from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
 from messi.losses.classification import domain_mean_cross_entropy
@@ -21,7 +21,7 @@ from messi.models.moe_vit import image_routing, inspect_blocks, place_experts, t
 Rate = Annotated[float, Bounds(minimum=0, maximum=0.9)]
 
 
-class Gmoe(LossAlgorithm):
+class GMoE(LossAlgorithm):
     """A vision transformer in which two blocks send every token to one of six copies of their MLP."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -7,18 +7,18 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from messi.algorithms.erm import Erm
+from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, LossTerms, Task
 from messi.core.config import Bounds, LogUniform
 from messi.losses.by_domain import domain_cross_entropies
 from messi.models.encoder import EncoderConfig
 
 
-class GroupDro(Erm):
+class GroupDRO(ERM):
     """The domains' losses, weighted by an exponentiated gradient ascent towards the worst domain."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Erm.Config):
+    class Config(ERM.Config):
         """DomainBed's values."""
 
         eta: Annotated[float, Bounds(minimum=0), LogUniform(-3, -1)] = 1e-2

@@ -5,13 +5,13 @@ from typing import Annotated
 
 from torch import Tensor
 
-from messi.algorithms._penalised import AnnealedPenalty
+from messi.algorithms.common.penalised import AnnealedPenalty
 from messi.core.batch import Batch
 from messi.core.config import Bounds, LogUniform
 from messi.losses.invariant_risk import invariant_risk
 
 
-class Irm(AnnealedPenalty):
+class IRM(AnnealedPenalty):
     """ERM and the squared gradient of every domain's risk by the scale of the logits."""
 
     @dataclass(frozen=True, kw_only=True)

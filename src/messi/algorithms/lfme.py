@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from messi.algorithms._base import AlgorithmConfig, LossAlgorithm, inspect_linear
+from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm, inspect_linear
 from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform
-from messi.core.domain_rows import DomainRows
+from messi.core.split_by_domain import SplitByDomain
 from messi.models.encoder import EncoderConfig
 from messi.models.network import build_network
 
 
-class Lfme(LossAlgorithm):
+class LFME(LossAlgorithm):
     """A network whose logits are drawn to the probabilities that the expert of the image's domain gives."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Lfme(LossAlgorithm):
         self.config, self.task = config, task
         self.network = build_network(encoder, task)
         self.experts = nn.ModuleList(build_network(encoder, task) for _ in range(task.num_domains))
-        self._rows = DomainRows()
+        self._rows = SplitByDomain()
         self._complete = False
         """Whether the last batch held every domain."""
 

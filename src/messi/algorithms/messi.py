@@ -10,22 +10,22 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from messi.algorithms._base import AlgorithmConfig, LossAlgorithm
+from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm
 from messi.core.batch import Batch, ExpertUse, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
-from messi.core.streams import side_by_side
+from messi.core.cuda_streams import run_concurrently
 from messi.losses.classification import domain_mean_cross_entropy
 from messi.losses.diversity import Form, diversity
 from messi.losses.routing import balance, sparsity
-from messi.losses.selectors import Selector, select
-from messi.losses.ssi import Discrepancy, EpsilonScale, Reduction, ssi_loss
+from messi.losses.ssi.loss import Discrepancy, EpsilonScale, Reduction, ssi_loss
+from messi.losses.ssi.selectors import Selector, select
 from messi.models.encoder import EncoderConfig
 from messi.models.head import HeadOutput, MessiHead
 
 Weight = Annotated[float, Bounds(minimum=0)]
 
 
-class Messi(LossAlgorithm):
+class MESSI(LossAlgorithm):
     """An encoder with the expert head, trained on the five terms of the paper."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Messi(LossAlgorithm):
         """Return the five weighted terms."""
         out = self.head(self.encoder(batch.inputs))
         config = self.config
-        classification, invariance, routing, difference = side_by_side(
+        classification, invariance, routing, difference = run_concurrently(
             batch.labels.device,
             lambda: {"cls": domain_mean_cross_entropy(out.logits, batch.labels, batch.domains)},
             lambda: _term("ssi", config.ssi_weight, lambda: self._invariance(out, batch)),

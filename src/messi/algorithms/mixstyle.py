@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from messi.algorithms.erm import Erm
+from messi.algorithms.erm import ERM
 from messi.core.batch import Task
 from messi.core.config import Bounds
 from messi.models.encoder import EncoderConfig
 from messi.models.mixstyle import insert
 
 
-class Mixstyle(Erm):
+class MixStyle(ERM):
     """ERM with a convolutional encoder whose channel statistics are mixed between images in training."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Erm.Config):
+    class Config(ERM.Config):
         """The values of SWAD's code, which has no search range for them."""
 
         probability: Annotated[float, Bounds(minimum=0, maximum=1)] = 0.5

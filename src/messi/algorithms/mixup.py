@@ -8,18 +8,18 @@ from torch import Tensor
 from torch.distributions import Beta
 from torch.nn import functional
 
-from messi.algorithms.erm import Erm
+from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, LossTerms
 from messi.core.config import Bounds, LogUniform
 from messi.discrepancy.domains import membership, ranks
 from messi.losses.by_domain import domain_means, mean_of_present
 
 
-class Mixup(Erm):
+class Mixup(ERM):
     """ERM on mixtures of the images of two domains."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Erm.Config):
+    class Config(ERM.Config):
         """DomainBed's values."""
 
         alpha: Annotated[float, Bounds(above=0), LogUniform(-1, 1)] = 0.2

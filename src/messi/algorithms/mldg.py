@@ -8,17 +8,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from messi.algorithms._base import Algorithm, AlgorithmConfig, Group, Stepper, inspect_linear
+from messi.algorithms.common.base import Algorithm, AlgorithmConfig, Group, Stepper, inspect_linear
 from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
-from messi.core.domain_rows import DomainRows
+from messi.core.split_by_domain import SplitByDomain
 from messi.losses.given_gradient import with_gradient
 from messi.models.encoder import EncoderConfig
 from messi.models.network import build_network
-from messi.models.twins import overwrite
+from messi.models.weight_sync import overwrite
 
 
-class Mldg(Algorithm):
+class MLDG(Algorithm):
     """ERM on some domains, and on the others after a trial step on the first; drawn anew at every step."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Mldg(Algorithm):
         self.config, self.task = config, task
         self.network = build_network(encoder, task)
         self.inner = copy.deepcopy(self.network)
-        self._rows = DomainRows()
+        self._rows = SplitByDomain()
 
     def groups(self) -> dict[str, Group]:
         """Return the network and the copy that takes the trial step.

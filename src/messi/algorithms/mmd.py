@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from messi.algorithms._penalised import PenalisedFeatures
+from messi.algorithms.common.penalised import PenalisedFeatures
 from messi.discrepancy.domain_mmd import domain_mmd
 
 
-class Mmd(PenalisedFeatures):
+class MMD(PenalisedFeatures):
     """ERM and the squared maximum mean discrepancy between the domains' features."""
 
     @dataclass(frozen=True, kw_only=True)

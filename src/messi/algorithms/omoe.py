@@ -8,7 +8,7 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from messi.algorithms.gmoe import Gmoe
+from messi.algorithms.gmoe import GMoE
 from messi.core.batch import Task
 from messi.core.config import Bounds, OneOf
 from messi.core.errors import MessiError
@@ -17,11 +17,11 @@ from messi.models.encoder import EncoderConfig
 from messi.models.moe_layers import CosineMoeLayer, MoeLayer, Routing
 
 
-class Omoe(Gmoe):
+class OMoE(GMoE):
     """GMoE with two experts for every token, whose outputs Gram-Schmidt makes orthogonal."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Gmoe.Config):
+    class Config(GMoE.Config):
         """GMoE's values, but for the number of experts that a token goes to."""
 
         top_k: Annotated[int, Bounds(minimum=2), OneOf((2, 3, 4))] = 2

@@ -5,14 +5,14 @@ from typing import Annotated
 
 from torch import Tensor
 
-from messi.algorithms._penalised import AnnealedPenalty
+from messi.algorithms.common.penalised import AnnealedPenalty
 from messi.core.batch import Batch
 from messi.core.config import Bounds, LogUniform
 from messi.losses.by_domain import domain_cross_entropies
 from messi.losses.risk_variance import risk_variance
 
 
-class Vrex(AnnealedPenalty):
+class VREx(AnnealedPenalty):
     """ERM and the variance of the domains' risks."""
 
     @dataclass(frozen=True, kw_only=True)

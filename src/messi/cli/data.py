@@ -12,8 +12,8 @@ from messi.cli.sources import called, find_data
 from messi.core.errors import MessiError, unknown_name
 from messi.core.files import replace_atomically
 from messi.data.contact_sheet import contact_sheet
-from messi.data.datasets._base import DATASETS, DataConfig, PictureData
-from messi.data.datasets._benchmark import Benchmark
+from messi.data.datasets.common.base import DATASETS, DataConfig, ImageData
+from messi.data.datasets.common.benchmark import Benchmark
 from messi.data.examples import Examples
 from messi.data.images import Images
 from messi.data.summary import summary
@@ -61,7 +61,7 @@ def prepare(arguments: list[str]) -> int:
 def verify_all(arguments: list[str]) -> int:
     """Name what is missing, extra, corrupt or duplicated; exit code 1 if anything is."""
     data, _ = _parse("verify", verify_all, arguments)
-    if not isinstance(data, PictureData):
+    if not isinstance(data, ImageData):
         raise MessiError(f"There are no files to verify: '{data.name}' is made or read as a whole.")
     watcher = data_progress()
     listing, store = data.prepare(watcher)
@@ -137,7 +137,7 @@ def _row(name: str, cls: type[DataConfig]) -> Row:
         row["domains"], row["classes"] = str(len(manifest.domains) or ""), str(len(manifest.classes) or "")
         row["images"] = " or ".join(f"{version.images:,}" for version in manifest.versions)
         row["where"] = str(data.local_root() or "not here: 'messi data prepare' downloads it")
-    elif issubclass(cls, PictureData) or "path" in cls.__dataclass_fields__:
+    elif issubclass(cls, ImageData) or "path" in cls.__dataclass_fields__:
         row["where"] = "your own: name its path"
     return {**row, "what": (cls.__doc__ or "").splitlines()[0]}
 

@@ -8,7 +8,7 @@ from messi.api import run
 from messi.cli.output import say
 from messi.cli.progress import progress
 from messi.cli.results import print_results
-from messi.experiments._demo import runs
+from messi.experiments.common.demo import runs
 from messi.reports.page import write_report
 
 

@@ -8,7 +8,7 @@ import tyro
 
 from messi.cli.output import Format, Row, print_rows
 from messi.cli.sources import find_data
-from messi.data.datasets._base import DataConfig
+from messi.data.datasets.common.base import DataConfig
 from messi.engine.evaluate import evaluate_run
 
 

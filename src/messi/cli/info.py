@@ -4,7 +4,7 @@ import tyro
 
 from messi.cli.output import Format, print_rows
 from messi.core.info import environment
-from messi.engine.prepare import pick_device
+from messi.engine.build import pick_device
 
 
 def main(arguments: list[str]) -> int:

@@ -7,12 +7,12 @@ from typing import Literal
 import timm
 import tyro
 
-from messi.algorithms._base import ALGORITHMS
+from messi.algorithms.common.base import ALGORITHMS
 from messi.cli.output import Row, print_rows, say
 from messi.core.config import searches
 from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import Registry
-from messi.data.datasets._base import DATASETS
+from messi.data.datasets.common.base import DATASETS
 from messi.engine.protocols import PROTOCOLS
 from messi.models.encoder import SMALL
 

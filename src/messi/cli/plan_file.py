@@ -8,7 +8,7 @@ from messi.core.documents import read_values, write_document
 from messi.core.errors import MessiError
 from messi.core.files import writing
 from messi.core.info import version
-from messi.experiments._base import Experiment
+from messi.experiments.common.base import Experiment
 
 _FIRST_VERSION = "0.1.0"
 """Whose plans do not say which version wrote them."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from messi.cli.plan_file import read_plan
-from messi.experiments._output import write_results
+from messi.experiments.common.output import write_results
 from messi.sweeps.plan import Plan
 
 

@@ -11,10 +11,10 @@ from torch import Tensor
 from messi.cli.output import Format, Row, note, print_rows
 from messi.core.errors import MessiError
 from messi.data.datasets.arrays import read_inputs
+from messi.data.image_files import is_picture
 from messi.data.listing import visible
-from messi.data.pictures import is_picture
 from messi.data.threads import single_threads
-from messi.engine.prepare import pick_device
+from messi.engine.build import pick_device
 from messi.evaluation.model import Answers, Model, load
 
 _AT_ONCE = 1024

@@ -12,8 +12,8 @@ import tyro
 from messi.cli.output import Row, print_rows, say
 from messi.cli.plan_file import refuse_other_plan, write_plan
 from messi.cli.progress import data_progress
-from messi.experiments._base import EXPERIMENTS, Experiment
-from messi.experiments._output import default_folder, write_results
+from messi.experiments.common.base import EXPERIMENTS, Experiment
+from messi.experiments.common.output import default_folder, write_results
 from messi.sweeps.check import check_needs, check_workers
 from messi.sweeps.launch import launch
 from messi.sweeps.plan import Outcome, Plan

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from messi.core.errors import MessiError
-from messi.data.datasets._base import DATASETS, DataConfig
 from messi.data.datasets.arrays import Arrays
+from messi.data.datasets.common.base import DATASETS, DataConfig
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.table import SUFFIXES, Table
 from messi.data.datasets.wilds import METADATA, Wilds

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from messi.algorithms._base import ALGORITHMS
+from messi.algorithms.common.base import ALGORITHMS
 from messi.api import run
 from messi.cli.output import say
 from messi.cli.progress import data_progress, progress
@@ -15,14 +15,14 @@ from messi.cli.results import print_held_out, print_results
 from messi.cli.sources import called, find_data
 from messi.core.registry import short_name
 from messi.core.rundir import RunDir, folder_name
-from messi.data.datasets._base import PictureData
+from messi.data.datasets.common.base import ImageData
 from messi.data.examples import Examples
 from messi.data.summary import summary
 from messi.data.watcher import Watcher
+from messi.engine.build import pick_device
 from messi.engine.config import RunConfig
-from messi.engine.prepare import pick_device
+from messi.engine.leave_one_out import runs_of
 from messi.engine.run import RunResult
-from messi.engine.targets import runs_of
 from messi.reports.page import write_report
 
 
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     watcher = data_progress()
     load = functools.cache(functools.partial(_load, config, watcher))
     # A wrong name of a domain is told before a single image is decoded.
-    known = config.data.listing(watcher) if isinstance(config.data, PictureData) else load()
+    known = config.data.listing(watcher) if isinstance(config.data, ImageData) else load()
     configs = runs_of(config, known.domain_names)
     results = []
     for one in configs:

@@ -39,10 +39,12 @@ class Registry:
             module = importlib.import_module(f"{self.package}.{name}")
         else:
             raise unknown_name(self.kind, name, self.names())
-        wanted = short_name(name).title().replace("_", "")
-        if not hasattr(module, wanted):
-            raise MessiError(f"The {self.kind} file {name} must define a class {wanted}, named like the file.")
-        return getattr(module, wanted)
+        wanted = short_name(name).replace("_", "").lower()
+        classes = [value for key, value in vars(module).items() if isinstance(value, type) and key.lower() == wanted]
+        own = [cls for cls in classes if cls.__module__ == module.__name__]
+        if not own:
+            raise MessiError(f"The {self.kind} file {name} must define a class named like the file, in any case.")
+        return own[0]
 
     def permitted(self, name: object, digest: object, files: Collection[str | Path]) -> str:
         """Return a name that stands in a file as one to load: our own, or one of the caller's files of that name.

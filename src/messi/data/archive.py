@@ -22,7 +22,7 @@ from typing import IO, cast
 
 from messi.core.errors import MessiError
 from messi.core.files import sync, writing
-from messi.data.workplace import claimed, require_room
+from messi.data.disk import claimed, require_room
 
 _DAMAGE = (
     *(EOFError, LZMAError, NotImplementedError, OSError, RuntimeError, ValueError),

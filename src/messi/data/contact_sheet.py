@@ -6,8 +6,8 @@ from torch import Tensor
 
 from messi.core.errors import MessiError
 from messi.data.examples import Examples
+from messi.data.image_files import to_picture
 from messi.data.images import Images
-from messi.data.pictures import to_picture
 
 CELL, GAP, MARGIN, TEXT = 96, 4, 12, 13
 MOST_DOMAINS, MOST_CLASSES = 24, 40

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from messi.core.errors import MessiError
-from messi.data.pictures import read_picture_and_digest
+from messi.data.image_files import read_picture_and_digest
 
 _CHUNK = 128
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from messi.core.errors import MessiError
 from messi.core.regular import open_regular
+from messi.data.disk import amount
 from messi.data.home import data_home
 from messi.data.npz import read_npz
-from messi.data.workplace import amount
 
 EMBEDDED, DOWNLOAD = "embedded", "download"
 _IDX = (

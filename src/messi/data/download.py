@@ -11,8 +11,8 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from messi.core.errors import MessiError
-from messi.data.partial import Origin, Partial, content_range, partial
-from messi.data.workplace import amount, require_room
+from messi.data.disk import amount, require_room
+from messi.data.partial_download import Origin, Partial, content_range, partial
 
 Progress = Callable[[int, int | None], None]
 TIMEOUT = 30.0

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from messi.core.errors import MessiError
-from messi.data.pictures import SUFFIXES, is_picture
+from messi.data.image_files import SUFFIXES, is_picture
 from messi.data.watcher import some
 
 

@@ -13,13 +13,13 @@ from messi.core.errors import MessiError
 from messi.core.records import Role
 from messi.core.seeding import generator
 from messi.data.augment import Parameters, draw_parameters
-from messi.data.datasets._base import Augmentation
+from messi.data.datasets.common.base import Augmentation
 from messi.data.images import Images
 from messi.data.placement import brought, sent
 from messi.data.preprocess import prepare, prepare_augmented
 from messi.data.sampling import BLOCK, Sampler
+from messi.data.sealed_data import SealedData
 from messi.data.threads import single_threads
-from messi.data.vault import Vault
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Loader:
     def __init__(
         self,
         *,
-        vault: Vault,
+        vault: SealedData,
         spec: InputSpec,
         device: torch.device,
         seed: int = 0,

@@ -13,7 +13,7 @@ from numpy.lib import format as npy
 
 from messi.core.errors import MessiError, unknown_name
 from messi.core.regular import open_regular
-from messi.data.workplace import amount
+from messi.data.disk import amount
 
 _DAMAGE = (
     *(EOFError, OSError, RuntimeError, SyntaxError, TypeError, ValueError, KeyError, OverflowError),

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from messi.core.checksum import checksum
 from messi.core.errors import MessiError
+from messi.data.image_files import read_digest, read_picture_and_digest, without_warnings
 from messi.data.journal import Entry, read_journal, write_journal
-from messi.data.pictures import read_digest, read_picture_and_digest, without_warnings
 from messi.data.store import Store, locked
 from messi.data.threads import single_threads
 from messi.data.watcher import Watcher

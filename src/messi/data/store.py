@@ -26,14 +26,14 @@ from messi.core.errors import MessiError
 from messi.core.files import write_bytes, writing
 from messi.core.regular import open_regular, read_regular
 from messi.data.decode import decode_all
+from messi.data.disk import amount, require_room
 from messi.data.home import store_home
+from messi.data.image_files import LONGEST_SIDE, read_size, without_warnings
 from messi.data.images import Images
 from messi.data.journal import CHANNELS, Appender, Entry, read_journal, reading
 from messi.data.listing import Listing
-from messi.data.pictures import LONGEST_SIDE, read_size, without_warnings
 from messi.data.seals import Seals
 from messi.data.watcher import Watcher
-from messi.data.workplace import amount, require_room
 
 _FORMAT = 1
 _SAMPLE = 256

@@ -10,21 +10,21 @@ from typing import Any
 
 import torch
 
-from messi.algorithms._base import Algorithm
+from messi.algorithms.common.base import Algorithm
 from messi.core.records import Role
 from messi.core.seeding import generator
 from messi.data.loader import Loader
-from messi.data.vault import Vault
+from messi.data.sealed_data import SealedData
 from messi.diagnostics import routing
 from messi.diagnostics.alignment import class_conditional_energy
 from messi.diagnostics.calibration import CalibrationTally
+from messi.diagnostics.collected import Observed, observe
 from messi.diagnostics.embedding import principal_plane
-from messi.diagnostics.observed import Observed, observe
 from messi.diagnostics.pictures import MOST, MOST_OF_SOURCE, experts_pictures, mistakes_pictures
-from messi.diagnostics.plain import cells, plain
 from messi.diagnostics.probe import domain_probe
 from messi.diagnostics.sampling import at_most_per_cell, balanced, spaced
 from messi.diagnostics.slots import SHARPNESS, domain_pairs, responsibilities
+from messi.diagnostics.to_json import cells, plain
 
 PER_CELL = 100
 """Examples of a class in a domain, drawn at random, that energy distances and the probe look at."""
@@ -163,7 +163,7 @@ def _embedding(seen: list[Observed]) -> Document:
     return {"embedding": document, "embedding_domains": names}
 
 
-def _pictures(vault: Vault, source: Observed | None, target: Observed | None) -> Document:
+def _pictures(vault: SealedData, source: Observed | None, target: Observed | None) -> Document:
     pictures: Document = {}
     if source is not None and source.routing is not None:
         pictures["experts"] = experts_pictures(vault, source, generator("diagnostics", "pictures"))

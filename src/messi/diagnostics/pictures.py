@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from messi.data.pictures import to_picture
-from messi.data.vault import Vault
-from messi.diagnostics.observed import Observed
+from messi.data.image_files import to_picture
+from messi.data.sealed_data import SealedData
+from messi.diagnostics.collected import Observed
 
 SIDE, QUALITY = 56, 60
 """Pixels of the longer side at most, and WebP's quality: a kilobyte or two."""
@@ -22,7 +22,7 @@ MOST_DOMAINS = 12
 """Domains whose mistakes are shown: nobody looks at hundreds."""
 
 
-def experts_pictures(vault: Vault, seen: Observed, stream: torch.Generator) -> list[list[dict[str, Any]]]:
+def experts_pictures(vault: SealedData, seen: Observed, stream: torch.Generator) -> list[list[dict[str, Any]]]:
     """Return the examples with the largest weight of every expert; of equal ones any, not the first ones."""
     if seen.routing is None:
         return []
@@ -34,7 +34,7 @@ def experts_pictures(vault: Vault, seen: Observed, stream: torch.Generator) -> l
     ]
 
 
-def mistakes_pictures(vault: Vault, seen: Observed, *, most: int) -> dict[str, list[dict[str, Any]]]:
+def mistakes_pictures(vault: SealedData, seen: Observed, *, most: int) -> dict[str, list[dict[str, Any]]]:
     """Return up to ``most`` wrong answers in every domain, those that the model was surest of."""
     found = {}
     for number, name in enumerate(seen.domain_names[:MOST_DOMAINS]):
@@ -52,14 +52,14 @@ def surest_mistakes(logits: Tensor, labels: Tensor, candidates: Tensor, *, most:
     return rows
 
 
-def _mistake(vault: Vault, seen: Observed, row: int) -> dict[str, Any]:
+def _mistake(vault: SealedData, seen: Observed, row: int) -> dict[str, Any]:
     confidence, answer = seen.logits[row].double().softmax(-1).max(-1)
     picture = _picture(vault, seen, row)
     del picture["domain"]
     return picture | {"predicted": vault.classes[int(answer)], "confidence": float(confidence)}
 
 
-def _picture(vault: Vault, seen: Observed, row: int) -> dict[str, Any]:
+def _picture(vault: SealedData, seen: Observed, row: int) -> dict[str, Any]:
     return {
         "src": thumbnail(vault.images(seen.examples[row : row + 1])[0]),
         "class": vault.classes[int(seen.labels[row])],

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from messi.algorithms._base import Algorithm
-from messi.algorithms._inference import autocast, batch_size, evaluating
+from messi.algorithms.common.base import Algorithm
+from messi.algorithms.common.inference import autocast, batch_size, evaluating
 from messi.core.batch import ExpertUse, Inspection
 from messi.core.errors import MessiError
 from messi.core.records import Role

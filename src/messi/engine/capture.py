@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from messi.algorithms._base import Algorithm, Stepper
+from messi.algorithms.common.base import Algorithm, Stepper
 from messi.core.batch import Batch, LossTerms
 
 # Steps before the recording: they compile kernels, choose algorithms and allocate the optimizer's state.

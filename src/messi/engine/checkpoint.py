@@ -7,14 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from messi.algorithms._base import Algorithm
+from messi.algorithms.common.base import Algorithm
 from messi.core.documents import parse_document
 from messi.core.errors import MessiError
 from messi.core.run_documents import Count
 from messi.core.tensorfile import read_tensors, write_tensors
-from messi.engine.averaging import AverageDescription, Averager
-from messi.engine.ledger import Ledger
-from messi.engine.saver import Snapshot
+from messi.engine.async_writer import Snapshot
+from messi.engine.averaging.swad import AverageDescription, Averager
+from messi.engine.metrics_log import MetricsLog
 from messi.engine.stepper import AdamStepper
 
 
@@ -46,7 +46,7 @@ class Checkpoint:
         step: int,
         algorithm: Algorithm,
         stepper: AdamStepper,
-        ledger: Ledger,
+        ledger: MetricsLog,
         averager: Averager | None = None,
     ) -> None:
         tensors = {f"algorithm/{name}": tensor for name, tensor in algorithm.state_dict().items()}
@@ -84,7 +84,7 @@ def load_checkpoint(
     run: str,
     algorithm: Algorithm,
     stepper: AdamStepper,
-    ledger: Ledger,
+    ledger: MetricsLog,
     averager: Averager | None = None,
 ) -> int:
     """Restore what :class:`Checkpoint` wrote and return its step; without a file, start at step 0.
@@ -128,7 +128,7 @@ def _restore(
     *,
     algorithm: Algorithm,
     stepper: AdamStepper,
-    ledger: Ledger,
+    ledger: MetricsLog,
     averager: Averager | None,
 ) -> None:
     algorithm.load_state_dict(_under("algorithm/", tensors.items()))

@@ -4,13 +4,13 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from messi.algorithms._base import AlgorithmConfig
-from messi.algorithms.messi import Messi
+from messi.algorithms.common.base import AlgorithmConfig
+from messi.algorithms.messi import MESSI
 from messi.core.config import Bounds, Config
 from messi.core.errors import MessiError
 from messi.core.registry import short_name
 from messi.core.rundir import folder_name
-from messi.data.datasets._base import Augmentation, DataConfig
+from messi.data.datasets.common.base import Augmentation, DataConfig
 from messi.data.sampling import Sampling
 from messi.data.splits import SplitKind, TargetPart
 from messi.engine.protocols import ProtocolName, protocol_settings
@@ -104,7 +104,7 @@ class RunConfig(Config):
     """Domains to hold out of one run. None: all are sources; on the command line, each is held out in turn."""
     sources: tuple[str, ...] = ()
     """Domains to train on; by default all but the target."""
-    algorithm: AlgorithmConfig = field(default_factory=Messi.Config)
+    algorithm: AlgorithmConfig = field(default_factory=MESSI.Config)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     protocol: ProtocolName = "messi"
     """Whose settings to use where none are given ('messi list protocols')."""

@@ -11,14 +11,14 @@ from messi.core.errors import MessiError, unknown_name
 from messi.core.records import EvaluationRecord, Role
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors
-from messi.data.datasets._base import DataConfig
+from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples
 from messi.data.loader import Loader
 from messi.data.recognise import SEEN, recognise, seen_checksum
+from messi.data.sealed_data import SealedData
 from messi.data.splits import Split
-from messi.data.vault import Vault
+from messi.engine.build import loader_of, pick_device, placed, split_of
 from messi.engine.config import RunConfig
-from messi.engine.prepare import loader_of, pick_device, placed, split_of
 from messi.evaluation.measure import evaluation_records, predict_role
 from messi.evaluation.model import Model, load
 
@@ -135,9 +135,9 @@ def _fitted(model: Model, examples: Examples) -> Examples:
     return dataclasses.replace(examples, labels=order[examples.labels], classes=model.classes)
 
 
-def _opened(examples: Examples, split: Split) -> Vault:
+def _opened(examples: Examples, split: Split) -> SealedData:
     """Return the examples in all roles, the target included."""
-    vault = Vault(examples, split)
+    vault = SealedData(examples, split)
     vault.open_target()
     return vault
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from messi.algorithms._base import Algorithm
+from messi.algorithms.common.base import Algorithm
 from messi.core.batch import Task
 from messi.core.records import EvaluationRecord, Role
 from messi.core.registry import short_name
@@ -15,14 +15,14 @@ from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
 from messi.data.loader import Loader
-from messi.engine.averaging import Averager
+from messi.engine.async_writer import AsyncWriter
+from messi.engine.averaging.swad import Averager
 from messi.engine.capture import Updater
 from messi.engine.checkpoint import Checkpoint, load_checkpoint
 from messi.engine.config import Settings
 from messi.engine.interrupt import Interrupted, stop_on_signal
-from messi.engine.ledger import Ledger
+from messi.engine.metrics_log import MetricsLog
 from messi.engine.observers import Stopwatch
-from messi.engine.saver import Saver
 from messi.engine.stepper import AdamStepper
 from messi.evaluation.measure import evaluation_records, predict_role, role_record
 from messi.evaluation.model import ModelDescription, save_model
@@ -31,7 +31,7 @@ from messi.evaluation.selection import RULES, select
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class RunParts:
     """The parts of one run."""
 
     folder: RunDir
@@ -42,7 +42,7 @@ class Training:
     averager: Averager | None
     """None where the weights of one step are the model."""
     loader: Loader
-    ledger: Ledger
+    ledger: MetricsLog
     stopwatch: Stopwatch
     task: Task
     capture: bool
@@ -53,7 +53,7 @@ class Training:
     """What is saved with the selected model."""
 
 
-def train(training: Training) -> None:
+def train(training: RunParts) -> None:
     """Train to the last step, or to the end of SWAD's valley; from the last checkpoint if there is one."""
     config, ledger = training.config, training.ledger
     done = load_checkpoint(
@@ -68,7 +68,7 @@ def train(training: Training) -> None:
     update = Updater(training.algorithm, training.stepper, training.loader.device, capture=training.capture)
     for observer in ledger.observers:
         observer.started(done, config.steps)
-    with stop_on_signal() as stop, Saver() as saver:
+    with stop_on_signal() as stop, AsyncWriter() as saver:
         for step in _remaining(training, done):
             saver.check()
             last = step == config.steps
@@ -88,12 +88,12 @@ def train(training: Training) -> None:
                 raise Interrupted(f"Stopped {done_so_far}; the state is saved.", stop.signal)
 
 
-def _name(training: Training) -> str:
+def _name(training: RunParts) -> str:
     described = training.description
     return f"{short_name(described.config['algorithm']['name'])} with target {'+'.join(described.target) or 'none'}"
 
 
-def _remaining(training: Training, done: int) -> Iterator[int]:
+def _remaining(training: RunParts, done: int) -> Iterator[int]:
     """Yield the steps to take; once SWAD's valley is over, there are none."""
     for step in range(done + 1, training.config.steps + 1):
         if training.averager and training.averager.over:
@@ -101,7 +101,7 @@ def _remaining(training: Training, done: int) -> Iterator[int]:
         yield step
 
 
-def _take(training: Training, update: Updater, step: int) -> None:
+def _take(training: RunParts, update: Updater, step: int) -> None:
     """Take a step; nothing waits for the device."""
     torch.manual_seed(derive_seed("step", training.seed, step))
     if step == training.algorithm.restart:
@@ -111,7 +111,7 @@ def _take(training: Training, update: Updater, step: int) -> None:
         training.averager.add(step)
 
 
-def measure(training: Training, role: Role, step: int, *, averaged: bool = False) -> dict[int, Predictions]:
+def measure(training: RunParts, role: Role, step: int, *, averaged: bool = False) -> dict[int, Predictions]:
     """Predict every domain in a role, record how well that went and return the predictions."""
     predictions = predict_role(training.algorithm, training.loader, role)
     names = training.loader.vault.domain_names
@@ -122,13 +122,13 @@ def measure(training: Training, role: Role, step: int, *, averaged: bool = False
     return predictions
 
 
-def validation_roles(training: Training) -> list[Role]:
+def validation_roles(training: RunParts) -> list[Role]:
     """Return the roles that may be looked at during training and have data."""
     roles: tuple[Role, ...] = ("source_val", "unseen_val")
     return [role for role in roles if training.loader.vault.domains(role)]
 
 
-def _evaluate_and_select(training: Training, step: int) -> bool:
+def _evaluate_and_select(training: RunParts, step: int) -> bool:
     """Evaluate the model and return whether it is the one to keep; where weights are averaged, it never is."""
     ledger, rule = training.ledger, training.config.selection
     training.stopwatch.pause()
@@ -146,7 +146,7 @@ def _evaluate_and_select(training: Training, step: int) -> bool:
     return select(ledger.evaluations, rule).step == step
 
 
-def model_description(training: Training, step: int, averaged: tuple[int, int] | None = None) -> ModelDescription:
+def model_description(training: RunParts, step: int, averaged: tuple[int, int] | None = None) -> ModelDescription:
     """Return what is saved with the weights after a step, or with the mean of those of several."""
     return ModelDescription(
         **vars(training.description),
@@ -158,7 +158,7 @@ def model_description(training: Training, step: int, averaged: tuple[int, int] |
     )
 
 
-def _save(training: Training, saver: Saver, step: int, *, selected: bool) -> None:
+def _save(training: RunParts, saver: AsyncWriter, step: int, *, selected: bool) -> None:
     """Begin to save the model, if it was selected, and then the state that training continues from."""
     folder = training.folder
     training.ledger.check(step)

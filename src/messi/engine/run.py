@@ -15,12 +15,12 @@ from messi.core.seeding import deterministic
 from messi.core.tensorfile import write_tensors
 from messi.data.examples import Examples
 from messi.diagnostics.document import diagnose
+from messi.engine.build import pick_device, prepare
 from messi.engine.config import RunConfig
-from messi.engine.final import choose, evaluate_chosen
-from messi.engine.loop import Training, train
+from messi.engine.finish import choose, evaluate_chosen
+from messi.engine.loop import RunParts, train
 from messi.engine.moved import find_run
 from messi.engine.observers import Observer
-from messi.engine.prepare import pick_device, prepare
 from messi.evaluation.selection import RULES
 
 
@@ -90,7 +90,7 @@ def read_result(folder: RunDir, *, fresh: bool) -> RunResult:
     return RunResult(folder.path, result.selected_step, result.source_val, result.target, fresh)
 
 
-def _finish(training: Training, config: RunConfig) -> None:
+def _finish(training: RunParts, config: RunConfig) -> None:
     chosen = choose(training)
     evaluate_chosen(training, chosen)
     averaged = chosen.averaged_steps is not None

@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from messi.algorithms._base import Algorithm
-from messi.algorithms._inference import autocast
+from messi.algorithms.common.base import Algorithm
+from messi.algorithms.common.inference import autocast
 from messi.core.batch import LossTerms
 
 Flatness = Literal["none", "sam", "sagm"]

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from messi.algorithms._base import Algorithm
-from messi.algorithms._inference import batch_size
+from messi.algorithms.common.base import Algorithm
+from messi.algorithms.common.inference import batch_size
 from messi.core.records import EvaluationRecord, Role, RoleRecord
 from messi.data.loader import Loader
 from messi.evaluation.metrics import accuracy, class_counts, cross_entropy, macro_f1

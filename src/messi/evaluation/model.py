@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from messi.algorithms._base import Algorithm, AlgorithmConfig, build
-from messi.algorithms._inference import batch_size as default_batch_size
+from messi.algorithms.common.base import Algorithm, AlgorithmConfig, build
+from messi.algorithms.common.inference import batch_size as default_batch_size
 from messi.core.batch import InputSpec, Task
 from messi.core.documents import parse_document
 from messi.core.errors import MessiError
@@ -19,8 +19,8 @@ from messi.core.run_documents import Count, RunDescription
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data.examples import require_finite
+from messi.data.image_files import read_picture, to_tensor
 from messi.data.images import Images
-from messi.data.pictures import read_picture, to_tensor
 from messi.data.placement import sent
 from messi.data.preprocess import prepare
 from messi.evaluation.predict import predict

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from messi.algorithms._base import Algorithm
-from messi.algorithms._inference import autocast, evaluating
+from messi.algorithms.common.base import Algorithm
+from messi.algorithms.common.inference import autocast, evaluating
 from messi.core.batch import Prediction
 
 

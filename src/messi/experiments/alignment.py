@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from messi.core.config import Bounds
+from messi.diagnostics.collected import PER_DOMAIN
 from messi.diagnostics.document import PER_CELL
-from messi.diagnostics.observed import PER_DOMAIN
-from messi.experiments._ablation import Ablation
-from messi.experiments._base import Section
-from messi.experiments._domainbed.data import BENCHMARKS, Benchmark, DataName
-from messi.experiments._measured import Measured, measured
-from messi.experiments._methods import GLOBAL_MOE, MESSI_OT, RANDOM_SUBSET_MOE
-from messi.experiments._results import Results
-from messi.experiments._slots import SLOTS, Seen, compare
+from messi.experiments.common.ablation import Ablation
+from messi.experiments.common.base import Section
+from messi.experiments.common.domainbed.data import BENCHMARKS, Benchmark, DataName
+from messi.experiments.common.measured import Measured, measured
+from messi.experiments.common.methods import GLOBAL_MOE, MESSI_OT, RANDOM_SUBSET_MOE
+from messi.experiments.common.results import Results
+from messi.experiments.common.slots import SLOTS, Seen, compare
 from messi.experiments.paper.ablations import DIAGNOSTIC, ROUTING_AWARE_ALIGNMENT
 from messi.reports.paper_tables import Cell, Column, Published, Row, Table
 from messi.reports.statistics import Summary, target_average, whole_seeds

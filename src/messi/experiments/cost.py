@@ -15,11 +15,11 @@ from messi.core.run_documents import Timing
 from messi.core.rundir import RunDir
 from messi.engine.config import RunConfig
 from messi.engine.observers import WARM_UP
-from messi.experiments._backbones import title
-from messi.experiments._base import Experiment, Section
-from messi.experiments._domainbed.data import BENCHMARKS, STAND_IN
-from messi.experiments._domainbed.rows import ROWS
-from messi.experiments._results import Results
+from messi.experiments.common.backbones import title
+from messi.experiments.common.base import Experiment, Section
+from messi.experiments.common.domainbed.data import BENCHMARKS, STAND_IN
+from messi.experiments.common.domainbed.rows import ROWS
+from messi.experiments.common.results import Results
 from messi.experiments.paper.cost import TRAINING_TIME
 from messi.models.encoder import EncoderConfig
 from messi.reports.paper_tables import Cell, Column, Published, Row, Table

@@ -8,13 +8,13 @@ Cost: 192 runs of 600 steps; 4.3 minutes on an H200 with --jobs 6.
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from messi.algorithms._base import AlgorithmConfig
-from messi.algorithms.coral import Coral
-from messi.algorithms.erm import Erm
-from messi.experiments._base import Figure, Section
-from messi.experiments._growth import Growing
-from messi.experiments._methods import ERM_MOE, MESSI_OT
-from messi.experiments._results import Results
+from messi.algorithms.common.base import AlgorithmConfig
+from messi.algorithms.coral import CORAL
+from messi.algorithms.erm import ERM
+from messi.experiments.common.base import Figure, Section
+from messi.experiments.common.growth import Growing
+from messi.experiments.common.methods import ERM_MOE, MESSI_OT
+from messi.experiments.common.results import Results
 from messi.experiments.paper.domain_growth import FULL, SUMMARY
 from messi.reports.paper_tables import Cell, Column, Published, Row, Table
 from messi.reports.plots import Curve, Panel, line_figure, with_signs
@@ -23,8 +23,8 @@ from messi.sweeps.plan import Planned
 
 GAMMAS = (1, 10, 100, 250, 500)
 METHODS: dict[str, AlgorithmConfig] = {
-    "ERM": Erm.Config(),
-    **{f"CORAL (gamma={gamma})": Coral.Config(gamma=gamma) for gamma in GAMMAS},
+    "ERM": ERM.Config(),
+    **{f"CORAL (gamma={gamma})": CORAL.Config(gamma=gamma) for gamma in GAMMAS},
     "ERM-MoE": ERM_MOE,
     "MESSI": MESSI_OT,
 }

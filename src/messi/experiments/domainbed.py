@@ -14,12 +14,12 @@ from messi.core.config import Bounds
 from messi.core.errors import MessiError, unknown_name
 from messi.engine.config import RunConfig
 from messi.engine.protocols import ProtocolName
-from messi.experiments._backbones import pretrained, title
-from messi.experiments._base import Experiment, Section
-from messi.experiments._domainbed.data import BENCHMARKS, STAND_IN, Benchmark, DataName
-from messi.experiments._domainbed.rows import ROWS, same_method_once
-from messi.experiments._domainbed.tables import Tables
-from messi.experiments._results import Results
+from messi.experiments.common.backbones import pretrained, title
+from messi.experiments.common.base import Experiment, Section
+from messi.experiments.common.domainbed.data import BENCHMARKS, STAND_IN, Benchmark, DataName
+from messi.experiments.common.domainbed.rows import ROWS, same_method_once
+from messi.experiments.common.domainbed.tables import Tables
+from messi.experiments.common.results import Results
 from messi.sweeps.plan import Planned
 
 SMALL_STEPS = 150

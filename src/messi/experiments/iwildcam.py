@@ -9,19 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from messi.algorithms._base import AlgorithmConfig
-from messi.algorithms.gmoe import Gmoe
-from messi.algorithms.messi import Messi
-from messi.algorithms.omoe import Omoe
+from messi.algorithms.common.base import AlgorithmConfig
+from messi.algorithms.gmoe import GMoE
+from messi.algorithms.messi import MESSI
+from messi.algorithms.omoe import OMoE
 from messi.core.records import Role
-from messi.data.datasets.iwildcam import Iwildcam as IwildcamData
+from messi.data.datasets.iwildcam import IWildCam as IwildcamData
 from messi.data.home import data_home
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.experiments._backbones import DEIT_S, pretrained, title
-from messi.experiments._base import Experiment, Section
-from messi.experiments._results import Results
+from messi.experiments.common.backbones import DEIT_S, pretrained, title
+from messi.experiments.common.base import Experiment, Section
+from messi.experiments.common.results import Results
 from messi.experiments.paper.iwildcam import IWILDCAM
-from messi.losses.ssi import Discrepancy
+from messi.losses.ssi.loss import Discrepancy
 from messi.models.encoder import EncoderConfig
 from messi.reports.paper_tables import Column, Row, Table
 from messi.sweeps.plan import Outcome, Planned
@@ -37,7 +37,7 @@ CAMERAS, SMALL_BACKBONE = 4, "test_vit"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Iwildcam(Experiment):
+class IWildCam(Experiment):
     """The official splits of WILDS."""
 
     title: ClassVar[str] = "WILDS-iWildCam"
@@ -109,7 +109,7 @@ class Iwildcam(Experiment):
 
     @property
     def _methods(self) -> dict[str, AlgorithmConfig]:
-        return {"OMoE": Omoe.Config(), "GMoE": Gmoe.Config(), "MESSI": Messi.Config(discrepancy=self.discrepancy)}
+        return {"OMoE": OMoE.Config(), "GMoE": GMoE.Config(), "MESSI": MESSI.Config(discrepancy=self.discrepancy)}
 
     def _data(self) -> IwildcamData:
         if not self.small:

@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from messi.algorithms.messi import Messi
+from messi.algorithms.messi import MESSI
 from messi.core.rundir import RunDir
-from messi.experiments._ablation import Ablation
-from messi.experiments._base import Figure, Section
-from messi.experiments._diagnostics import diagnostic
-from messi.experiments._domainbed.data import Benchmark
-from messi.experiments._results import Results, Value, target_accuracy
+from messi.experiments.common.ablation import Ablation
+from messi.experiments.common.base import Figure, Section
+from messi.experiments.common.diagnostics import diagnostic
+from messi.experiments.common.domainbed.data import Benchmark
+from messi.experiments.common.results import Results, Value, target_accuracy
 from messi.experiments.paper.ablations import LAMBDA_SWEEP
 from messi.reports.paper_tables import Column, Published, Row, Table
 from messi.reports.plots import Curve, Panel, line_figure, with_signs
@@ -58,7 +58,7 @@ class LambdaSweep(Ablation):
 
     def runs(self) -> list[Planned]:
         """Return a run for every seed and weight."""
-        methods = {_method(weight): Messi.Config(ssi_weight=float(weight)) for weight in WEIGHTS}
+        methods = {_method(weight): MESSI.Config(ssi_weight=float(weight)) for weight in WEIGHTS}
         return self.planned(methods, self._benchmark)
 
     def sections(self, results: Results) -> list[Section]:

@@ -10,24 +10,24 @@ With --scale small --jobs 2 it took 95 s on 2 CPU cores.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from messi.algorithms.messi import Messi
+from messi.algorithms.messi import MESSI
 from messi.core.rundir import RunDir
-from messi.experiments._ablation import Ablation
-from messi.experiments._base import Section
-from messi.experiments._diagnostics import diagnostic
-from messi.experiments._methods import MESSI_OT
-from messi.experiments._results import Results, Value, target_accuracy
+from messi.experiments.common.ablation import Ablation
+from messi.experiments.common.base import Section
+from messi.experiments.common.diagnostics import diagnostic
+from messi.experiments.common.methods import MESSI_OT
+from messi.experiments.common.results import Results, Value, target_accuracy
 from messi.experiments.paper.ablations import LEAVE_ONE_OUT
 from messi.reports.paper_tables import Column, Row, Table
 from messi.sweeps.plan import Planned
 
 VARIANTS = {
     "MESSI": MESSI_OT,
-    "w/o L_ssi": Messi.Config(ssi_weight=0.0),
-    "w/o L_sp": Messi.Config(sparsity_weight=0.0),
-    "w/o L_bal": Messi.Config(balance_weight=0.0),
-    "w/o L_div": Messi.Config(diversity_weight=0.0),
-    "w/o L_sp,L_bal,L_div": Messi.Config(sparsity_weight=0.0, balance_weight=0.0, diversity_weight=0.0),
+    "w/o L_ssi": MESSI.Config(ssi_weight=0.0),
+    "w/o L_sp": MESSI.Config(sparsity_weight=0.0),
+    "w/o L_bal": MESSI.Config(balance_weight=0.0),
+    "w/o L_div": MESSI.Config(diversity_weight=0.0),
+    "w/o L_sp,L_bal,L_div": MESSI.Config(sparsity_weight=0.0, balance_weight=0.0, diversity_weight=0.0),
 }
 ACCURACY = "PACS Acc."
 DIAGNOSTICS: dict[str, Value] = {

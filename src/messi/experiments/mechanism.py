@@ -10,11 +10,11 @@ With --scale small --jobs 2 it took 90 s on 2 CPU cores.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from messi.algorithms.messi import Messi
-from messi.experiments._ablation import Ablation
-from messi.experiments._base import Section
-from messi.experiments._methods import DOMAIN_ONLY, ERM_MOE, GLOBAL_MOE, MESSI_OT, RANDOM_SUBSET_MOE
-from messi.experiments._results import Results
+from messi.algorithms.messi import MESSI
+from messi.experiments.common.ablation import Ablation
+from messi.experiments.common.base import Section
+from messi.experiments.common.methods import DOMAIN_ONLY, ERM_MOE, GLOBAL_MOE, MESSI_OT, RANDOM_SUBSET_MOE
+from messi.experiments.common.results import Results
 from messi.experiments.paper.ablations import MECHANISM
 from messi.reports.paper_tables import Column, Row, Table
 from messi.sweeps.plan import Planned
@@ -24,7 +24,7 @@ VARIANTS = {
     "Global-MoE": GLOBAL_MOE,
     "Random-Subset-MoE": RANDOM_SUBSET_MOE,
     "Domain-Only Routing": DOMAIN_ONLY,
-    "MESSI w/o L_sp,L_bal": Messi.Config(sparsity_weight=0.0, balance_weight=0.0),
+    "MESSI w/o L_sp,L_bal": MESSI.Config(sparsity_weight=0.0, balance_weight=0.0),
     "MESSI": MESSI_OT,
 }
 HEADS = ("Variant", "Alignment selector", "Class-aware", "Routing-cond.")

@@ -11,13 +11,13 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from messi.algorithms._base import AlgorithmConfig, build
+from messi.algorithms.common.base import AlgorithmConfig, build
 from messi.core.batch import Task
 from messi.core.info import version
-from messi.experiments._backbones import DEIT_TI, RESNET_50, title
-from messi.experiments._base import Experiment, Section
-from messi.experiments._domainbed.rows import ROWS
-from messi.experiments._results import Results
+from messi.experiments.common.backbones import DEIT_TI, RESNET_50, title
+from messi.experiments.common.base import Experiment, Section
+from messi.experiments.common.domainbed.rows import ROWS
+from messi.experiments.common.results import Results
 from messi.experiments.paper.cost import MODEL_SIZE
 from messi.models.encoder import EncoderConfig
 from messi.reports.paper_tables import Cell, Column, Provenance, Row, Table

@@ -9,12 +9,12 @@ Cost: 180 runs of 600 steps; 5.6 minutes on an H200 with --jobs 6.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from messi.algorithms.messi import Messi
+from messi.algorithms.messi import MESSI
 from messi.engine.config import RunConfig
-from messi.experiments._base import Section
-from messi.experiments._growth import Growing
-from messi.experiments._readings import BASELINE, EXPLANATION, READINGS, SMALL_READINGS, TITLE, at
-from messi.experiments._results import Results, source_accuracy, target_accuracy
+from messi.experiments.common.base import Section
+from messi.experiments.common.growth import Growing
+from messi.experiments.common.readings import BASELINE, EXPLANATION, READINGS, SMALL_READINGS, TITLE, at
+from messi.experiments.common.results import Results, source_accuracy, target_accuracy
 from messi.reports.paper_tables import Column, Row
 from messi.sweeps.plan import Planned
 
@@ -68,5 +68,5 @@ class Readings(Growing):
         return SMALL_DOMAINS if self.small else DOMAINS
 
     def _read(self, reading: str, number: int, seed: int) -> RunConfig:
-        algorithm = READINGS.get(reading, Messi.Config())
+        algorithm = READINGS.get(reading, MESSI.Config())
         return self.config(algorithm, number, seed, learning_rate=LEARNING_RATES.get(reading))

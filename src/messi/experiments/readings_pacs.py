@@ -8,12 +8,12 @@ Cost: 240 runs of 5,000 steps; 80 of 2,000 with --seeds 1 --steps 2000 (on an H2
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from messi.algorithms.messi import Messi
-from messi.experiments._ablation import Ablation
-from messi.experiments._backbones import DEIT_TI
-from messi.experiments._base import Section
-from messi.experiments._readings import BASELINE, EXPLANATION, READINGS, SMALL_READINGS, TITLE, at
-from messi.experiments._results import Results, source_accuracy
+from messi.algorithms.messi import MESSI
+from messi.experiments.common.ablation import Ablation
+from messi.experiments.common.backbones import DEIT_TI
+from messi.experiments.common.base import Section
+from messi.experiments.common.readings import BASELINE, EXPLANATION, READINGS, SMALL_READINGS, TITLE, at
+from messi.experiments.common.results import Results, source_accuracy
 from messi.reports.paper_tables import Column, Row, Table
 from messi.sweeps.plan import Planned
 
@@ -39,7 +39,7 @@ class ReadingsPacs(Ablation):
 
     def runs(self) -> list[Planned]:
         """Return a run for every seed, target and reading."""
-        readings = {name: READINGS.get(name, Messi.Config()) for name in self._readings}
+        readings = {name: READINGS.get(name, MESSI.Config()) for name in self._readings}
         return [_at_its_rate(run) for run in self.planned(readings, self.benchmark("pacs"))]
 
     def sections(self, results: Results) -> list[Section]:

@@ -17,21 +17,21 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from messi.algorithms._base import AlgorithmConfig
-from messi.algorithms.gmoe import Gmoe
+from messi.algorithms.common.base import AlgorithmConfig
+from messi.algorithms.gmoe import GMoE
 from messi.core.config import Bounds
 from messi.core.errors import MessiError
 from messi.core.records import Record, RoutingRecord
 from messi.core.rundir import RunDir
-from messi.experiments._ablation import Ablation
-from messi.experiments._base import Figure, Section, Text
-from messi.experiments._domainbed.data import Benchmark
-from messi.experiments._methods import MESSI_OT
-from messi.experiments._results import Results
+from messi.experiments.common.ablation import Ablation
+from messi.experiments.common.base import Figure, Section, Text
+from messi.experiments.common.domainbed.data import Benchmark
+from messi.experiments.common.methods import MESSI_OT
+from messi.experiments.common.results import Results
 from messi.reports.plots import heat_map
 from messi.sweeps.plan import Planned
 
-METHODS: dict[str, AlgorithmConfig] = {"GMoE": Gmoe.Config(), "MESSI": MESSI_OT}
+METHODS: dict[str, AlgorithmConfig] = {"GMoE": GMoE.Config(), "MESSI": MESSI_OT}
 Line = Sequence[float | None]
 
 
@@ -92,11 +92,11 @@ class Routing(Ablation):
             "row: P(e|d); the others: P(e|d,y), which is P_k(e|y) by definition. "
             f"Data: {how.data}. Protocol: {how.protocol}. Version: {how.version}."
         )
-        svg = side_by_side(f"{name}: routing to the experts of {experts}", found, ["all classes", *classes])
+        svg = run_concurrently(f"{name}: routing to the experts of {experts}", found, ["all classes", *classes])
         return Figure(file, caption, svg)
 
 
-def side_by_side(title: str, parts: Mapping[str, Sequence[Line]], rows: Sequence[str]) -> str:
+def run_concurrently(title: str, parts: Mapping[str, Sequence[Line]], rows: Sequence[str]) -> str:
     """Draw the lines of several methods, one for each row, with the experts as columns."""
     columns = [f"{method[0]}{number + 1}" for method, lines in parts.items() for number in range(len(lines[0]))]
     values = [[value for lines in parts.values() for value in lines[row]] for row in range(len(rows))]

@@ -13,28 +13,28 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from messi.algorithms._base import Algorithm, AlgorithmConfig
-from messi.algorithms.gmoe import Gmoe
-from messi.algorithms.messi import Messi
-from messi.algorithms.omoe import Omoe
+from messi.algorithms.common.base import Algorithm, AlgorithmConfig
+from messi.algorithms.gmoe import GMoE
+from messi.algorithms.messi import MESSI
+from messi.algorithms.omoe import OMoE
 from messi.data.loader import Loader
 from messi.diagnostics.routing import DEAD_BELOW, RoutingTally, dead_rate
 from messi.diagnostics.specialisation import SpecialisationTally
 from messi.diagnostics.trace import trace
-from messi.experiments._ablation import Ablation
-from messi.experiments._base import Figure, Section
-from messi.experiments._measured import Measured, Measurement, measured
-from messi.experiments._methods import MESSI_OT
-from messi.experiments._results import Results, Value
+from messi.experiments.common.ablation import Ablation
+from messi.experiments.common.base import Figure, Section
+from messi.experiments.common.measured import Measured, Measurement, measured
+from messi.experiments.common.methods import MESSI_OT
+from messi.experiments.common.results import Results, Value
 from messi.experiments.paper.ablations import EXPERT_SPECIALIZATION
 from messi.reports.paper_tables import Column, Row, Table
 from messi.reports.plots import heat_map
 from messi.sweeps.plan import Planned
 
 METHODS: dict[str, AlgorithmConfig] = {
-    "OMoE": Omoe.Config(),
-    "GMoE": Gmoe.Config(),
-    "MESSI w/o L_div": Messi.Config(diversity_weight=0.0),
+    "OMoE": OMoE.Config(),
+    "GMoE": GMoE.Config(),
+    "MESSI w/o L_div": MESSI.Config(diversity_weight=0.0),
     "MESSI": MESSI_OT,
 }
 IN_BLOCKS = ("OMoE", "GMoE")

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from messi.experiments._base import Experiment, Section, Text
-from messi.experiments._results import Results
-from messi.experiments._theory.claim import Claim
-from messi.experiments._theory.global_invariance import global_claims
-from messi.experiments._theory.subset_invariance import subset_claims
+from messi.experiments.common.base import Experiment, Section, Text
+from messi.experiments.common.results import Results
+from messi.experiments.common.theory.claim import Claim
+from messi.experiments.common.theory.global_invariance import global_claims
+from messi.experiments.common.theory.subset_invariance import subset_claims
 from messi.sweeps.plan import Planned
 
 _HEADER = ("Statement", "In one sentence", "Holds", "Cases", "Numbers (bits)", "Checked on")

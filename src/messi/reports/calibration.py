@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from messi.core.records import Role
 from messi.core.run_documents import Bin
 from messi.reports.runs import FinishedRun
-from messi.reports.seen import examples_seen, seen_in_words
+from messi.reports.sample_size import examples_seen, seen_in_words
 from messi.reports.tables import percent
 
 ROLES: tuple[Role, ...] = ("source_val", "target")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from messi.reports.numerals import significant
+from messi.reports.number_format import significant
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from messi.core.records import EvaluationRecord, TrainRecord
 from messi.evaluation.selection import RULES, Metric, Reader
 from messi.reports.charts import Chart, Series, draw
 from messi.reports.methods import GROWTH, group_by_method
-from messi.reports.numerals import significant
+from messi.reports.number_format import significant
 from messi.reports.runs import FinishedRun, run_labels
 from messi.reports.statistics import summarise
 from messi.reports.tables import ResultRow

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from messi.core.records import Role, RoutingRecord
 from messi.reports.domains import by_domain
-from messi.reports.numerals import significant
+from messi.reports.number_format import significant
 from messi.reports.runs import FinishedRun
-from messi.reports.seen import examples_seen, seen_in_words
-from messi.reports.words import role_in_words
+from messi.reports.sample_size import examples_seen, seen_in_words
+from messi.reports.summary_text import role_in_words
 
 Weights = tuple[float, ...]
 MOST_ROWS = 60

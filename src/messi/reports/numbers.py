@@ -7,9 +7,9 @@ from typing import Any
 
 from messi.core.records import Role
 from messi.core.run_documents import Diagnostics
-from messi.reports.numerals import significant
+from messi.reports.number_format import significant
 from messi.reports.runs import FinishedRun
-from messi.reports.seen import Seen, examples_seen, seen_in_words
+from messi.reports.sample_size import Seen, examples_seen, seen_in_words
 from messi.reports.tables import percent
 
 

@@ -15,14 +15,14 @@ from messi.reports.domains import domain_rows, pictures
 from messi.reports.embedding import LOOKS, SIZE
 from messi.reports.methods import GROWTH, group_by_method, method_table
 from messi.reports.numbers import numbers
+from messi.reports.page_frame import render_page
 from messi.reports.rendering import environment
 from messi.reports.rerun import rerun_command, rerun_snippet
 from messi.reports.runs import FinishedRun, read_run, run_labels
 from messi.reports.sections import sections
 from messi.reports.settings import settings_table
-from messi.reports.shell import render_page
+from messi.reports.summary_text import facts, part_in_words, role_in_words, spread_in_words, summary, title
 from messi.reports.tables import percent, result_rows, result_table
-from messi.reports.words import facts, part_in_words, role_in_words, spread_in_words, summary, title
 
 
 def write_report(runs: Sequence[Path], out: Path) -> None:

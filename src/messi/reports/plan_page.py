@@ -8,8 +8,8 @@ from markupsafe import Markup
 
 from messi.core.files import write_text
 from messi.reports.page import templates, values
+from messi.reports.page_frame import render_page
 from messi.reports.runs import FinishedRun
-from messi.reports.shell import render_page
 
 Value = str | int | float | None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from messi.core.errors import MessiError
 from messi.reports.charts import Point, Stop, Tick, stops, ticks
-from messi.reports.numerals import significant
+from messi.reports.number_format import significant
 from messi.reports.rendering import environment
 from messi.reports.statistics import Summary
 

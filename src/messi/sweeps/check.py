@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import torch
 
 from messi.core.errors import MessiError, unknown_name
-from messi.data.datasets._base import DataConfig, PictureData
-from messi.data.datasets._benchmark import Benchmark
+from messi.data.datasets.common.base import DataConfig, ImageData
+from messi.data.datasets.common.benchmark import Benchmark
 from messi.data.watcher import Watcher
 from messi.models.encoder import EncoderConfig
 from messi.sweeps.plan import Plan
@@ -47,7 +47,7 @@ def _check_data(data: DataConfig, watcher: Watcher) -> None:
     if isinstance(data, Benchmark):
         with _advising(f"With --path, name the folder that holds the folder {data.manifest.folder}."):
             data.listing(watcher)
-    elif isinstance(data, PictureData):
+    elif isinstance(data, ImageData):
         data.listing(watcher)
     else:
         data.load(watcher)

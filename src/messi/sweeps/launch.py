@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from messi.core.errors import MessiError
-from messi.data.datasets._base import DataConfig
+from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples
 from messi.engine.config import RunConfig
 from messi.engine.interrupt import Interrupted

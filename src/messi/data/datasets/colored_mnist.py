@@ -11,7 +11,7 @@ from torch import Tensor
 
 from messi.core.config import Bounds
 from messi.core.seeding import generator
-from messi.data.datasets._base import Augmentation, DataConfig
+from messi.data.datasets.common.base import Augmentation, DataConfig
 from messi.data.digit_environments import BELOW_FIVE, color, deal_digits, draw_binary_labels, join
 from messi.data.digits import EMBEDDED
 from messi.data.examples import Examples
@@ -21,7 +21,7 @@ FLIPS = {"+90%": 0.1, "+80%": 0.2, "-90%": 0.9}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColoredMnist(DataConfig):
+class ColoredMNIST(DataConfig):
     """Binary digits whose colour agrees with the label as often as the domain says, as in DomainBed."""
 
     backbone: ClassVar[str] = "small_cnn"

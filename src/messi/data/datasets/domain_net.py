@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from messi.core.errors import MessiError
-from messi.data.datasets._benchmark import Benchmark
+from messi.data.datasets.common.benchmark import Benchmark
 from messi.data.listing import Listing
 
 _DUPLICATES = ("domain_net_duplicates.txt", "parts/duplicates")

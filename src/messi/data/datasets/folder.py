@@ -5,13 +5,13 @@ from pathlib import Path
 
 import tyro
 
-from messi.data.datasets._base import PictureData
+from messi.data.datasets.common.base import ImageData
 from messi.data.listing import Listing, list_folder
 from messi.data.watcher import Watcher
 
 
 @dataclass(frozen=True, kw_only=True)
-class Folder(PictureData):
+class Folder(ImageData):
     """Your own images in folders domain/class/image; a class may be missing in some domains."""
 
     path: tyro.conf.Fixed[str]  # on the command line --data says it, and no second option may contradict that

@@ -7,14 +7,14 @@ from typing import Annotated
 import torch
 
 from messi.core.config import Bounds
-from messi.data.datasets._benchmark import Benchmark
+from messi.data.datasets.common.benchmark import Benchmark
 from messi.data.datasets.wilds import METADATA, list_wilds
 from messi.data.listing import Listing
 from messi.data.watcher import Watcher
 
 
 @dataclass(frozen=True, kw_only=True)
-class Iwildcam(Benchmark):
+class IWildCam(Benchmark):
     """iWildCam (WILDS v2.0): animals before 323 camera traps, with five official parts."""
 
     cameras: Annotated[int, Bounds(minimum=1)] | None = None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from messi.data.datasets._benchmark import Benchmark
+from messi.data.datasets.common.benchmark import Benchmark
 
 
 @dataclass(frozen=True, kw_only=True)

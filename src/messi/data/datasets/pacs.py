@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from messi.data.datasets._benchmark import Benchmark
+from messi.data.datasets.common.benchmark import Benchmark
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pacs(Benchmark):
+class PACS(Benchmark):
     """PACS: photographs, paintings, cartoons and sketches of 7 kinds of objects."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from messi.core.config import Bounds
 from messi.core.errors import MessiError
 from messi.core.seeding import generator
-from messi.data.datasets._base import Augmentation, DataConfig
+from messi.data.datasets.common.base import Augmentation, DataConfig
 from messi.data.digit_environments import BELOW_FIVE, color, deal_digits, draw_binary_labels, join, rotate
 from messi.data.digits import EMBEDDED
 from messi.data.examples import Examples
@@ -24,7 +24,7 @@ from messi.data.watcher import Watcher
 
 
 @dataclass(frozen=True, kw_only=True)
-class RotatedColoredMnist(DataConfig):
+class RotatedColoredMNIST(DataConfig):
     """Binary digits whose colour and rotation depend on the domain; the embedded data set."""
 
     backbone: ClassVar[str] = "small_cnn"

@@ -7,7 +7,7 @@ unrotated image, where digits hardly ever are.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from messi.data.datasets._base import Augmentation, DataConfig
+from messi.data.datasets.common.base import Augmentation, DataConfig
 from messi.data.digit_environments import DIGITS, deal_digits, join, rotate
 from messi.data.digits import EMBEDDED
 from messi.data.examples import Examples
@@ -17,7 +17,7 @@ ANGLES = (0, 15, 30, 45, 60, 75)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RotatedMnist(DataConfig):
+class RotatedMNIST(DataConfig):
     """Ten digits, rotated by an angle that is the domain, as in DomainBed."""
 
     backbone: ClassVar[str] = "small_cnn"

@@ -12,7 +12,7 @@ import tyro
 
 from messi.core.errors import MessiError, unknown_name
 from messi.core.regular import open_regular
-from messi.data.datasets._base import PictureData
+from messi.data.datasets.common.base import ImageData
 from messi.data.listing import Listing, make_listing
 from messi.data.watcher import Watcher
 
@@ -21,7 +21,7 @@ _LINES_BEFORE_FIRST_ROW = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(PictureData):
+class Table(ImageData):
     """Your own images by a CSV, TSV or Parquet table with columns for path, label, domain and, if you like, split."""
 
     path: tyro.conf.Fixed[str]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from messi.core.errors import MessiError
-from messi.data.datasets._benchmark import Benchmark
+from messi.data.datasets.common.benchmark import Benchmark
 from messi.data.listing import Listing, make_listing
 
 _PICTURES = "eccv_18_all_images_sm"

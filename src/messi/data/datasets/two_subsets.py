@@ -14,7 +14,7 @@ import torch
 
 from messi.core.config import Bounds
 from messi.core.seeding import generator
-from messi.data.datasets._base import Augmentation, DataConfig
+from messi.data.datasets.common.base import Augmentation, DataConfig
 from messi.data.examples import Examples, digest
 from messi.data.watcher import Watcher
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from messi.data.datasets._benchmark import Benchmark
+from messi.data.datasets.common.benchmark import Benchmark
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vlcs(Benchmark):
+class VLCS(Benchmark):
     """VLCS: photographs of 5 kinds of objects from four older data sets."""

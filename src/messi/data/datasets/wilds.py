@@ -7,7 +7,7 @@ from pathlib import Path
 import tyro
 
 from messi.core.errors import MessiError
-from messi.data.datasets._base import PictureData
+from messi.data.datasets.common.base import ImageData
 from messi.data.datasets.table import check_paths, read_table
 from messi.data.listing import Listing, make_listing
 from messi.data.watcher import Watcher
@@ -18,7 +18,7 @@ _CAMELYON_PARTS = {"0": "train", "1": "id_val"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wilds(PictureData):
+class Wilds(ImageData):
     """A folder of WILDS with its metadata.csv and official parts: iWildCam or Camelyon17."""
 
     path: tyro.conf.Fixed[str]

@@ -1,0 +1,64 @@
+"""The examples of a run behind their roles. No test data can be read before it is opened, once, at the end."""
+
+import torch
+from torch import Tensor
+
+from messi.core.records import Role
+from messi.data.examples import Examples
+from messi.data.images import Images
+from messi.data.splits import Split
+
+
+class TargetSealedError(RuntimeError):
+    """Someone tried to read target data before the final evaluation."""
+
+
+class SealedData:
+    """Gives out inputs and labels; raises for target examples until :meth:`open_target`."""
+
+    def __init__(self, examples: Examples, split: Split) -> None:
+        self._examples, self._split = examples, split
+        self.classes, self.domain_names = examples.classes, examples.domain_names
+        self.has_images = isinstance(examples.inputs, Images)
+        self._sealed = torch.isin(examples.domains, torch.tensor(list(split.target), dtype=torch.long))
+        for indices in split.source_test.values():
+            self._sealed[indices] = True
+        for indices in split.unseen_val.values():  # an unseen domain may have validation data, too
+            self._sealed[indices] = False
+
+    def domains(self, role: Role) -> list[int]:
+        """Return the domains that have examples in a role."""
+        return list(self._split.of(role))
+
+    def indices(self, role: Role, domain: int) -> Tensor:
+        """Return the examples of a domain in a role."""
+        return self._checked(self._split.of(role)[domain])
+
+    def images(self, indices: Tensor) -> Images:
+        """Return some examples' images."""
+        inputs = self._examples.inputs
+        if isinstance(inputs, Tensor):
+            raise TypeError("This data has features and no images.")
+        return inputs.select(self._checked(indices))
+
+    def features(self, indices: Tensor) -> Tensor:
+        """Return some examples' features [n, F]."""
+        inputs = self._examples.inputs
+        if isinstance(inputs, Images):
+            raise TypeError("This data has images and no features.")
+        return inputs[self._checked(indices)]
+
+    def labels(self, indices: Tensor) -> Tensor:
+        """Return the labels of some examples."""
+        return self._examples.labels[self._checked(indices)]
+
+    def open_target(self) -> None:
+        """Let the target be read. Training and selection must be over."""
+        self._sealed.zero_()
+
+    def _checked(self, indices: Tensor) -> Tensor:
+        if self._sealed[indices].any():
+            raise TargetSealedError(
+                "Target data is sealed until training and selection are over; only the final evaluation reads it."
+            )
+        return indices

@@ -1,0 +1,101 @@
+"""What the ablations share: variants on the paper's data, or on digits, with domains held out in turn."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from messi.algorithms.common.base import AlgorithmConfig
+from messi.core.config import Bounds
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.experiments.common.backbones import DEIT_S, pretrained, title
+from messi.experiments.common.base import Experiment
+from messi.experiments.common.diagnostics import learned
+from messi.experiments.common.differences import On, differences
+from messi.experiments.common.domainbed.data import BENCHMARKS, STAND_IN, Benchmark, DataName
+from messi.experiments.common.results import Results
+from messi.models.encoder import EncoderConfig
+from messi.reports.paper_tables import Provenance, Published, Table
+from messi.sweeps.plan import Planned
+
+SMALL = dataclasses.replace(STAND_IN, targets={angle: STAND_IN.targets[angle] for angle in ("0", "75")})
+SMALL_BACKBONE = "tiny_cnn"
+SMALL_TRAINING = TrainingConfig(steps=300, batch_per_domain=16, evaluate_every=100)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation(Experiment):
+    """Variants that differ in the method alone."""
+
+    reduced: ClassVar[str] = (
+        "5,000 embedded digits, rotated by six angles, instead of the paper's data, two of them held out in turn, a "
+        "small network without pretrained weights, 300 steps with 16 images per domain, one seed"
+    )
+
+    path: str | None = None
+    """The folder that holds the data sets' folders; by default they are looked for in $MESSI_HOME/data."""
+    weights: str | None = None
+    """A folder with pretrained weights, BACKBONE.safetensors or BACKBONE.pth, instead of a download."""
+    backbone: str = DEIT_S
+    """A timm model instead of the paper's DeiT-S/16; the small scale has its own."""
+    steps: Annotated[int, Bounds(minimum=1)] | None = None
+    """Training steps instead of the protocol's; the small scale has its own."""
+
+    def benchmark(self, name: DataName) -> Benchmark:
+        """Return one of the paper's data sets, or what stands in for it at the small scale."""
+        return SMALL if self.small else BENCHMARKS[name]
+
+    def planned(self, methods: Mapping[str, AlgorithmConfig], benchmark: Benchmark) -> list[Planned]:
+        """Return a run for every seed, target and method."""
+        return [
+            Planned(
+                {"method": method, "data": benchmark.title, "target": target, "seed": seed},
+                self._config(config, benchmark, target, seed),
+            )
+            for seed in self.all_seeds()
+            for target in benchmark.targets
+            for method, config in methods.items()
+        ]
+
+    def paper(self, numbers: Mapping[str, Published]) -> Mapping[str, Published]:
+        """Return the paper's numbers of a row, or none where they are of another data set or backbone."""
+        return {} if self.small or self.backbone != DEIT_S else numbers
+
+    def provenance(self, results: Results) -> Provenance:
+        """Say how the numbers came about."""
+        stated = results.provenance(data=self._data(results), reduced=self.reduced if self.small else "")
+        steps = dict.fromkeys(outcome.run.config.resolved().settings.steps for outcome in results.outcomes)
+        if len(steps) == 1:
+            return stated
+        counts = ", ".join(f"{number:,}" for number in steps)
+        return dataclasses.replace(stated, protocol=f"messi, {counts} steps")
+
+    def differences(self, results: Results, on: On = "the target") -> Table:
+        """Return by how much every variant exceeds the one that all are compared with."""
+        name, provenance = f"{self.name}_differences", self.provenance(results)
+        return differences(results, name=name, baseline=self.compared_with, provenance=provenance, on=on)
+
+    def learned(self, results: Results) -> Table:
+        """Return what the models of every variant have learned."""
+        return learned(results, name=f"{self.name}_learned", provenance=self.provenance(results))
+
+    def _data(self, results: Results) -> str:
+        titles = _different(results, "data")
+        targets = f"held out: {', '.join(_different(results, 'target'))}" if len(titles) == 1 else "all targets"
+        backbone = title(SMALL_BACKBONE if self.small else self.backbone)
+        return f"{', '.join(titles)}, {targets}; backbone {backbone}"
+
+    def _config(self, method: AlgorithmConfig, benchmark: Benchmark, target: str, seed: int) -> RunConfig:
+        small = EncoderConfig(backbone=SMALL_BACKBONE)
+        return RunConfig(
+            data=benchmark.config(self.path),
+            target=(target,),
+            algorithm=method,
+            encoder=small if self.small else pretrained(self.backbone, self.weights),
+            training=SMALL_TRAINING if self.small else TrainingConfig(steps=self.steps),
+            seed=seed,
+        )
+
+
+def _different(results: Results, label: str) -> Sequence[str]:
+    return list(dict.fromkeys(str(outcome.labels[label]) for outcome in results.outcomes))

@@ -1,0 +1,103 @@
+"""The subset-conditioned invariance loss on a GPU, value and gradient together; ``ssi`` says what is computed.
+
+How many slots a batch has decides how much the kernels do, but not how often or how widely they are launched, and the
+host never waits for a number: a step with this loss can be captured in a CUDA graph and replayed on other batches.
+Every sum has a fixed order, so the same batch gives the same bits. Places in memory are counted in 32 bits: M B B and
+M B R are below two billion.
+Legend: M experts, B examples, R features.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from messi.losses.ssi.gradient_kernels import add_up, compare_kernels, pull
+from messi.losses.ssi.large_transport_kernels import solve_large
+from messi.losses.ssi.memory_kernels import words
+from messi.losses.ssi.slot_kernels import describe, find
+from messi.losses.ssi.transport_kernels import compare_means, solve_small
+
+_PROGRAMS = 512
+"""Programs that share the slots of a batch; about what a large GPU runs at once, and there is memory for no more."""
+
+
+def ssi_loss(
+    features: Tensor,
+    routing: Tensor,
+    labels: Tensor,
+    domains: Tensor,
+    *,
+    discrepancy: str,
+    sharpness: float,
+    reduction: str,
+    epsilon: float,
+    epsilon_scale: str,
+    iterations: int,
+    bandwidths: tuple[float, ...],
+) -> Tensor:
+    """Return the loss of ``ssi.ssi_loss`` in float32; there is at least one feature, and one round."""
+    points, needed = features.detach().contiguous(), features.requires_grad and torch.is_grad_enabled()
+    shape, device, transport, mean = points.shape, points.device, discrepancy == "ot", reduction == "mean"
+    with torch.cuda.device_of(features):  # Triton launches on the current device, whichever the tensors are on
+        memory = torch.empty(words(*shape), dtype=torch.int32, device=device)
+        find(labels, domains, memory)
+        describe(points, routing.detach(), memory, sharpness=sharpness, centre=transport)
+        if transport:
+            relative = epsilon_scale == "relative"
+            count = _transport(memory, shape, epsilon, iterations, relative=relative, gradient=needed)
+        else:
+            count = _mmd(memory, shape, bandwidths, gradient=needed)
+        value = torch.empty((), dtype=torch.float32, device=device)
+        if needed:
+            gradient = torch.empty_like(points, dtype=torch.float32)
+            pull[shape[0], (shape[1] + 15) // 16, (shape[2] + 31) // 32](
+                points, memory, value, gradient, count, *shape, DEFECTS=transport, MEAN=mean
+            )  # fmt: skip
+            value = _WithGradient.apply(features, (value, gradient))
+        else:
+            add_up[1,](memory, value, count, *shape, MEAN=mean)
+    return value
+
+
+class _WithGradient(torch.autograd.Function):
+    """A scalar whose gradient was found along with it, so that the backward pass only has to scale it."""
+
+    @staticmethod
+    def forward(ctx: Any, _: Tensor, found: tuple[Tensor, Tensor]) -> Tensor:
+        value, gradient = found
+        ctx.save_for_backward(gradient)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = ctx.saved_tensors
+        return grad * gradient, None  # autograd itself turns it into the type of the features
+
+
+def _transport(
+    memory: Tensor, shape: torch.Size, epsilon: float, iterations: int, *, relative: bool, gradient: bool
+) -> int:
+    """Find entropic OT in parts, and what the gradient needs; return the number of parts."""
+    experts, batch, _ = shape
+    programs = min(_PROGRAMS, 1 << (experts * batch - 1).bit_length())
+    compare_means[programs,](memory, *shape, GRADIENT=gradient, PROGRAMS=programs)
+    solve_small[programs,](
+        memory, epsilon, iterations, *shape, RELATIVE=relative, GRADIENT=gradient, PROGRAMS=programs, num_warps=1
+    )  # fmt: skip
+    if batch <= 16 + 2:  # in a slot that has to be solved, both cells have at least two points
+        return 2 * programs
+    solve_large[programs,](
+        memory, epsilon, iterations, *shape, RELATIVE=relative, GRADIENT=gradient, PROGRAMS=programs, num_warps=8
+    )  # fmt: skip
+    return 3 * programs
+
+
+def _mmd(memory: Tensor, shape: torch.Size, bandwidths: tuple[float, ...], *, gradient: bool) -> int:
+    """Find squared MMD in parts, and what the gradient needs; return the number of parts."""
+    experts, batch, _ = shape
+    tiles = (batch + 15) // 16
+    compare_kernels[experts, tiles, tiles](memory, *shape, BANDWIDTHS=bandwidths, GRADIENT=gradient, num_warps=1)
+    return experts * tiles * tiles

@@ -1,0 +1,144 @@
+"""Entropic optimal transport of slots that are not small, in larger tiles or streamed through memory.
+
+See ``transport_kernels``.
+"""
+
+import triton
+import triton.language as tl
+
+from messi.losses.ssi.memory_kernels import layout_of, scratch_of
+from messi.losses.ssi.transport_kernels import defects_of, read_slot, solve_tile, squared_distances, strength
+
+
+@triton.jit
+def solve_large(
+    memory, epsilon, iterations, experts, batch, width,
+    RELATIVE: tl.constexpr, GRADIENT: tl.constexpr, PROGRAMS: tl.constexpr,
+):  # fmt: skip
+    """Solve the slots with a cell of more than 16 points, in the smallest tile into which they fit, if any."""
+    layout = layout_of(memory, batch)
+    scratch = scratch_of(layout, experts, batch, width)
+    program = tl.program_id(0)
+    value = 0.0
+    for item in range(program, tl.load(layout.counts) * experts, PROGRAMS):
+        expert, x, y, n, k = read_slot(layout, item, experts)
+        larger = tl.maximum(n, k)
+        if (tl.minimum(n, k) > 1) & (larger > 16):
+            unit = strength(layout, scratch, epsilon, experts, RELATIVE, PROGRAMS)
+            if larger <= 32:
+                value += solve_tile(layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT, 32)
+            elif larger <= 64:
+                value += solve_tile(layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT, 64)
+            else:
+                value += _solve_streamed(
+                    layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT, 64
+                )  # fmt: skip
+    tl.store(scratch.parts + 2 * PROGRAMS + program, value)
+
+
+@triton.jit
+def _solve_streamed(
+    layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT: tl.constexpr, TILE: tl.constexpr
+):  # fmt: skip
+    """Solve a slot of any size: the scores lie where the weights will, and are streamed tile by tile."""
+    weight = tl.load(scratch.gate + expert * batch + x) * tl.load(scratch.gate + expert * batch + y)
+    scores = scratch.weights + (expert * batch + x) * batch + y
+    f = scratch.potentials + 2 * tl.program_id(0) * batch
+    g = f + batch
+    _store_scores(scratch.points, scores, g, expert, x, y, n, k, -1.0 / unit, batch, width, TILE)
+    tl.debug_barrier()  # here and below: what the threads of a program have stored is read by others
+    for _ in range(iterations):
+        _update(scores, batch, 1, g, f, n, k, TILE)
+        tl.debug_barrier()
+        _update(scores, 1, batch, f, g, k, n, TILE)
+        tl.debug_barrier()
+    dual = _mean(f, n, TILE) + _mean(g, k, TILE)
+    if GRADIENT:
+        _store_plan(scores, f, weight, n, k, batch, TILE)
+        tl.debug_barrier()
+        _store_weights(scores, defects_of(layout, scratch, expert, x, y, batch), weight, n, k, batch, TILE)
+    tl.debug_barrier()
+    return weight * unit * dual
+
+
+@triton.jit
+def _store_scores(points, scores, g, expert, x, y, n, k, factor, batch, width, TILE: tl.constexpr):
+    """Store the scores of a large slot, and zeros as the potentials of its second cell."""
+    for j0 in range(0, k, TILE):
+        j = j0 + tl.arange(0, TILE)
+        tl.store(g + j, tl.zeros([TILE], tl.float32), mask=j < k)
+        for i0 in range(0, n, TILE):
+            i = i0 + tl.arange(0, TILE)
+            cost = squared_distances(points, expert, x + i, y + j, i < n, j < k, batch, width, TILE)
+            tl.store(scores + i[:, None] * batch + j[None, :], cost * factor, mask=(i < n)[:, None] & (j < k)[None, :])
+
+
+@triton.jit
+def _update(scores, line, step, source, target, lines, others, TILE: tl.constexpr):
+    """Update the potentials of the lines of a score matrix, its rows or its columns, from those of the others."""
+    for i0 in range(0, lines, TILE):
+        top, total = _log_sum(scores, line, step, source, i0, lines, others, TILE)
+        i = i0 + tl.arange(0, TILE)
+        tl.store(target + i, -(top + tl.log2(total / others)), mask=i < lines)
+
+
+@triton.jit
+def _log_sum(scores, line, step, source, i0, lines, others, TILE: tl.constexpr):
+    """Return for a tile of lines the maximum of scores plus potentials, and the sum of their powers relative to it."""
+    i = i0 + tl.arange(0, TILE)
+    top = tl.full([TILE], float("-inf"), tl.float32)
+    total = tl.zeros([TILE], tl.float32)
+    for j0 in range(0, others, TILE):
+        j = j0 + tl.arange(0, TILE)
+        exists = (i < lines)[:, None] & (j < others)[None, :]
+        part = tl.load(scores + i[:, None] * line + j[None, :] * step, mask=exists, other=0.0)
+        part += tl.load(source + j, mask=j < others, other=float("-inf"))[None, :]
+        higher = tl.maximum(top, tl.max(part, 1))
+        total = total * tl.exp2(top - higher) + tl.sum(tl.exp2(part - higher[:, None]), 1)
+        top = higher
+    return top, total
+
+
+@triton.jit
+def _mean(values, count, TILE: tl.constexpr):
+    total = tl.zeros([TILE], tl.float32)
+    for i0 in range(0, count, TILE):
+        i = i0 + tl.arange(0, TILE)
+        total += tl.load(values + i, mask=i < count, other=0.0)
+    return tl.sum(total, 0) / count
+
+
+@triton.jit
+def _store_plan(scores, f, weight, n, k, batch, TILE: tl.constexpr):
+    """Put the plan times the weight where the scores were: a softmax over each column."""
+    for j0 in range(0, k, TILE):
+        top, total = _log_sum(scores, 1, batch, f, j0, k, n, TILE)
+        tl.debug_barrier()
+        j = j0 + tl.arange(0, TILE)
+        for i0 in range(0, n, TILE):
+            i = i0 + tl.arange(0, TILE)
+            exists = (j < k)[:, None] & (i < n)[None, :]
+            place = scores + j[:, None] + i[None, :] * batch
+            part = tl.load(place, mask=exists, other=0.0) + tl.load(f + i, mask=i < n, other=0.0)[None, :]
+            plan = tl.exp2(part - top[:, None]) / (total * k)[:, None]
+            tl.store(place, weight * plan, mask=exists)
+
+
+@triton.jit
+def _store_weights(plan, defects, weight, n, k, batch, TILE: tl.constexpr):
+    """Take the defects of the rows from a weighted plan, and store them."""
+    for i0 in range(0, n, TILE):
+        i = i0 + tl.arange(0, TILE)
+        mass = tl.zeros([TILE], tl.float32)
+        for j0 in range(0, k, TILE):
+            j = j0 + tl.arange(0, TILE)
+            exists = (i < n)[:, None] & (j < k)[None, :]
+            mass += tl.sum(tl.load(plan + i[:, None] * batch + j[None, :], mask=exists, other=0.0), 1)
+        tl.debug_barrier()
+        defect = mass - weight / n
+        tl.store(defects + i, defect, mask=i < n)
+        for j0 in range(0, k, TILE):
+            j = j0 + tl.arange(0, TILE)
+            exists = (i < n)[:, None] & (j < k)[None, :]
+            place = plan + i[:, None] * batch + j[None, :]
+            tl.store(place, tl.load(place, mask=exists, other=0.0) - (defect / k)[:, None], mask=exists)

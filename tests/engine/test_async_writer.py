@@ -1,0 +1,321 @@
+import errno
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from messi.core import tensorfile
+from messi.core.checksum import METADATA
+from messi.core.errors import MessiError
+from messi.core.records import RecordWriter
+from messi.core.rundir import RunDir
+from messi.core.tensorfile import read_tensors
+from messi.engine import loop
+from messi.engine.async_writer import AsyncWriter, Snapshot
+from messi.engine.config import RunConfig
+from messi.engine.interrupt import Interrupted
+from messi.engine.run import run
+
+LONG = 60
+"""Seconds after which a thread that waits for another gives up, and its test fails."""
+
+
+def refuse() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def write_then_fail(write: Callable[[], None]) -> None:
+    with AsyncWriter() as saver:
+        saver.submit(write)
+        raise ValueError("the caller's")
+
+
+@pytest.fixture
+def ending(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return an event that is set once the block of a saver is left."""
+    event, end = threading.Event(), AsyncWriter._end
+
+    def leave(self: AsyncWriter) -> None:
+        event.set()
+        end(self)
+
+    monkeypatch.setattr(AsyncWriter, "_end", leave)
+    return event
+
+
+def test_a_write_goes_on_beside_the_caller_and_is_done_at_the_end_of_the_block() -> None:
+    begun, may_end, done = threading.Event(), threading.Event(), []
+
+    def write() -> None:
+        begun.set()
+        may_end.wait(LONG)
+        done.append(threading.current_thread())
+
+    with AsyncWriter() as saver:
+        saver.submit(write)
+        begun.wait(LONG)
+        assert done == []
+        may_end.set()
+    assert [thread is threading.main_thread() for thread in done] == [False]
+    assert not done[0].is_alive()
+
+
+def test_a_second_write_waits_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ends only once the caller of the second waits for it."""
+    waited = threading.Event()
+    order: list[str] = []
+    real = AsyncWriter.wait
+
+    def wait(self: AsyncWriter) -> None:
+        if order == ["first begins"]:
+            waited.set()
+        real(self)
+
+    def first() -> None:
+        order.append("first begins")
+        begun.set()
+        waited.wait(LONG)
+        order.append("first ends")
+
+    begun = threading.Event()
+    with AsyncWriter() as saver:
+        saver.submit(first)
+        begun.wait(LONG)
+        monkeypatch.setattr(AsyncWriter, "wait", wait)
+        saver.submit(lambda: order.append("second"))
+        assert order[:2] == ["first begins", "first ends"]
+    assert order[2:] == ["second"]
+
+
+def test_what_goes_wrong_is_raised_at_the_end_of_the_block() -> None:
+    with pytest.raises(OSError, match="No space left"), AsyncWriter() as saver:
+        saver.submit(refuse)
+
+
+def test_what_goes_wrong_is_raised_by_every_later_call_and_nothing_more_is_written() -> None:
+    written: list[int] = []
+    saver = AsyncWriter()
+    saver.submit(refuse)
+    for call in (saver.wait, saver.check, lambda: saver.submit(lambda: written.append(1))):
+        with pytest.raises(OSError, match="No space left"):
+            call()
+    saver._end()
+    assert written == []
+
+
+def test_a_check_does_not_wait() -> None:
+    may_end, done = threading.Event(), []
+    with AsyncWriter() as saver:
+        saver.check()
+        saver.submit(lambda: done.append(may_end.wait(LONG)))
+        saver.check()
+        assert done == []
+        may_end.set()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_error_of_the_caller_waits_for_what_was_begun_and_is_the_one_told(
+    ending: threading.Event, *, fails: bool
+) -> None:
+    done = []
+
+    def write() -> None:
+        done.append(ending.wait(LONG))
+        if fails:
+            refuse()
+
+    with pytest.raises(ValueError, match="the caller's"):
+        write_then_fail(write)
+    assert done == [True]
+
+
+def test_no_write_outlives_the_block_though_ctrl_c_is_pressed_while_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end, done, presses = threading.Event(), [], iter(range(3))
+    real = futures.ThreadPoolExecutor.shutdown
+
+    def shutdown(self: futures.ThreadPoolExecutor) -> None:
+        if next(presses, None) is not None:
+            raise KeyboardInterrupt
+        may_end.set()
+        real(self)
+
+    monkeypatch.setattr(futures.ThreadPoolExecutor, "shutdown", shutdown)
+    with pytest.raises(ValueError, match="the caller's"):
+        write_then_fail(lambda: done.append(may_end.wait(LONG)))
+    assert done == [True]
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
+    ],
+)
+def test_a_snapshot_is_of_its_moment_however_soon_the_tensors_change(device: str) -> None:
+    work = torch.eye(2048, device=device)
+    tensors = {"a": torch.ones(2048, 2048, device=device), "turned": torch.arange(6.0, device=device).view(2, 3).T}
+    tensors |= {"count": torch.tensor(7.0), "none": torch.empty(0, device=device)}
+    for _ in range(20 if device == "cuda" else 1):  # so that a GPU is still busy with these when the copies are asked
+        tensors["a"].copy_(work @ tensors["a"])
+    snapshot = Snapshot(tensors)
+    for tensor in tensors.values():
+        tensor.zero_()
+    with futures.ThreadPoolExecutor(1) as thread:
+        copies = thread.submit(snapshot.arrived).result()
+    assert torch.equal(copies["a"], torch.ones(2048, 2048))
+    assert torch.equal(copies["turned"], torch.arange(6.0).view(2, 3).T)
+    assert copies["count"] == 7
+    assert copies["none"].numel() == 0
+    assert all(copy.device.type == "cpu" for copy in copies.values())
+    assert copies["a"].is_pinned() == (device == "cuda")
+
+
+class Watcher:
+    """Keeps the steps it is told of, and acts after one of them."""
+
+    def __init__(self, step: int, act: Callable[[], object]) -> None:
+        self.step, self.act = step, act
+        self.steps: list[int] = []
+
+    def started(self, step: int, steps: int) -> None: ...
+
+    def stepped(self, step: int) -> None:
+        self.steps.append(step)
+        if step == self.step:
+            self.act()
+
+    def logged(self, step: int, terms: Mapping[str, float]) -> None: ...
+
+    def evaluated(self, step: int, accuracy: float) -> None: ...
+
+    def finished(self) -> None: ...
+
+
+def last_step(folder: Path) -> int:
+    step: int = read_tensors(RunDir(folder).last)[1]["step"]
+    return step
+
+
+def break_checkpoints(monkeypatch: pytest.MonkeyPatch, *, after: int) -> list[str]:
+    """Let no checkpoint of a step after that be written; return the list of files that are begun."""
+    begun: list[str] = []
+    real = getattr(tensorfile, "save_file")  # noqa: B009
+
+    def save(tensors: Any, path: Path, metadata: Any) -> None:
+        begun.append(path.name)
+        real(tensors, path, metadata=metadata)
+        if path.name.startswith("last") and json.loads(metadata[METADATA])["step"] > after:
+            os.truncate(path, 100)
+            refuse()
+
+    monkeypatch.setattr(tensorfile, "save_file", save)
+    return begun
+
+
+def test_a_write_that_fails_stops_the_run_at_the_next_step_and_nothing_is_written_after_it(
+    tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    savers: list[AsyncWriter] = []
+
+    class Known(AsyncWriter):
+        def __init__(self) -> None:
+            super().__init__()
+            savers.append(self)
+
+    def fails_meanwhile() -> None:
+        assert savers[0]._writing is not None
+        futures.wait([savers[0]._writing])
+
+    monkeypatch.setattr(loop, "AsyncWriter", Known)
+    begun = break_checkpoints(monkeypatch, after=0)
+    watcher = Watcher(6, fails_meanwhile)
+    folder = RunDir(tmp_path / "run")
+    with pytest.raises(MessiError, match=r"Could not write .*last.safetensors: No space left.*run the same command"):
+        run(quick_config, out=folder.path, device="cpu", observers=[watcher])
+    assert watcher.steps == [1, 2, 3, 4, 5, 6]
+    assert begun == ["seen.safetensors", "model.safetensors", "last.safetensors"]
+    assert folder.model.exists()
+    assert not folder.last.exists()
+    assert not folder.result.exists()
+    assert list(folder.path.glob("*.tmp")) == []
+
+
+@pytest.mark.parametrize("kept", [5, 10])
+def test_a_run_whose_last_write_fails_is_not_finished_and_the_earlier_checkpoint_stays(
+    tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    with monkeypatch.context() as patch:
+        break_checkpoints(patch, after=kept)
+        with pytest.raises(MessiError, match="No space left"):
+            run(quick_config, out=tmp_path / "run", device="cpu")
+    assert last_step(tmp_path / "run") == kept
+    assert not RunDir(tmp_path / "run").result.exists()
+    run(quick_config, out=tmp_path / "run", device="cpu")
+    run(quick_config, out=tmp_path / "undisturbed", device="cpu")
+    for name in ("records.jsonl", "model.safetensors", "last.safetensors", "result.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
+
+
+def test_the_records_that_a_checkpoint_counts_on_are_on_the_disk_before_it(
+    tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk, counted = [0], []
+    sync, real = RecordWriter.sync, getattr(tensorfile, "save_file")  # noqa: B009
+
+    def synced(self: RecordWriter) -> None:
+        size = self.path.stat().st_size
+        sync(self)
+        on_disk.append(size)
+
+    def save(tensors: Any, path: Path, metadata: Any) -> None:
+        if path.name.startswith("last"):
+            counted.append(json.loads(metadata["messi"])["records_size"])
+            assert counted[-1] <= on_disk[-1]
+        real(tensors, path, metadata=metadata)
+
+    monkeypatch.setattr(RecordWriter, "sync", synced)
+    monkeypatch.setattr(tensorfile, "save_file", save)
+    run(quick_config, out=tmp_path / "run", device="cpu")
+    assert len(counted) == 3
+    assert 0 < counted[0] < counted[1] < counted[2]
+
+
+def test_a_stopped_run_says_that_its_state_is_saved_only_if_it_is(
+    tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = Watcher(7, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with monkeypatch.context() as patch:
+        break_checkpoints(patch, after=5)
+        with pytest.raises(MessiError, match="No space left"):
+            run(quick_config, out=tmp_path / "run", device="cpu", observers=[stop])
+    assert last_step(tmp_path / "run") == 5
+    with pytest.raises(Interrupted, match="Stopped messi with target b2 after step 8 of 12; the state is saved"):
+        run(quick_config, out=tmp_path / "run", device="cpu", observers=[stop])
+    assert last_step(tmp_path / "run") == 8
+
+
+def test_a_run_that_fails_ends_once_the_checkpoint_before_is_whole(
+    tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch, ending: threading.Event
+) -> None:
+    """The write of step 5 begins only when the error of step 6 has left the loop."""
+    real = getattr(tensorfile, "save_file")  # noqa: B009
+
+    def save(tensors: Any, path: Path, metadata: Any) -> None:
+        ending.wait(LONG)
+        real(tensors, path, metadata=metadata)
+
+    def fail() -> None:
+        raise ValueError("of an observer")
+
+    monkeypatch.setattr(tensorfile, "save_file", save)
+    with pytest.raises(ValueError, match="of an observer"):
+        run(quick_config, out=tmp_path / "run", device="cpu", observers=[Watcher(6, fail)])
+    assert last_step(tmp_path / "run") == 5
