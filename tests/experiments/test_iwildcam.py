@@ -39,7 +39,7 @@ def test_the_plan_is_the_papers() -> None:
     assert len(runs) == 3 * 3
     for run in runs:
         config = run.config.resolved()
-        settings = config.settings
+        settings = config.training
         assert (config.encoder.backbone, config.encoder.pretrained) == ("deit_small_patch16_224", True)
         assert (settings.steps, settings.learning_rate, settings.weight_decay) == (150_000, 3e-5, 0.0)
         assert (settings.domains_per_batch, settings.batch_per_domain) == (4, 8)

@@ -37,7 +37,7 @@ def test_the_plan_is_the_papers() -> None:
     assert algorithms["MESSI w/o L_div"].to_dict()["diversity_weight"] == 0
     for run in runs:
         config = run.config.resolved()
-        assert (config.data.name, config.settings.steps) == ("office_home", 10_000)
+        assert (config.data.name, config.training.steps) == ("office_home", 10_000)
         assert config.encoder.backbone == "deit_small_patch16_224"
     assert {run.labels["method"] for run in Specialisation(scale="small").runs()} == {"MESSI w/o L_div", "MESSI"}
 

@@ -7,7 +7,8 @@ unrotated image, where digits hardly ever are.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from messi.data.datasets.common.base import Augmentation, DataConfig
+from messi.data.augment import Augmentation
+from messi.data.datasets.common.base import DataConfig
 from messi.data.digit_environments import DIGITS, deal_digits, join, rotate
 from messi.data.digits import EMBEDDED
 from messi.data.examples import Examples

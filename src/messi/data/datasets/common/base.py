@@ -8,13 +8,13 @@ from typing import ClassVar, Literal
 from messi.core.config import Config
 from messi.core.errors import MessiError
 from messi.core.registry import Registry
+from messi.data.augment import Augmentation
 from messi.data.examples import Examples
 from messi.data.listing import Listing
 from messi.data.store import Store, prepare_store
 from messi.data.watcher import LogWatcher, Watcher, some
 
 DATASETS = Registry("data set", "messi.data.datasets")
-Augmentation = Literal["domainbed", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
