@@ -2,7 +2,7 @@
 
 import pytest
 
-from messi.cli.progress import Bar, PlainLines, pace
+from messi.cli.common.progress import Bar, PlainLines, pace
 
 
 @pytest.mark.parametrize("name", ["erm -> {x}", "erm -> cam{0}", "erm -> [/red]", "erm -> [red]"])
@@ -22,7 +22,7 @@ def test_a_bar_shows_any_name_as_it_is(
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, as a list of one number that a test can set."""
     now = [100.0]
-    monkeypatch.setattr("messi.cli.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("messi.cli.common.progress.time.monotonic", lambda: now[0])
     return now
 
 

@@ -15,7 +15,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from messi.cli.output import Terminal, note, say
+from messi.cli.common.output import Terminal, note, say
 from messi.core.printable import printable
 from messi.data.watcher import Watcher
 from messi.engine.observers import Observer
