@@ -100,7 +100,7 @@ def test_a_request_to_stop_ends_cleanly_and_the_run_goes_on_from_that_very_step(
     )
     assert "Traceback" not in stopped.stderr
     done = drive(folder)
-    assert "going on after step 8 of 23" in done.stdout
+    assert "resuming after step 8 of 23" in done.stdout
     assert contents(folder) == undisturbed
 
 
