@@ -274,9 +274,7 @@ def test_segments_of_any_length_are_averaged_by_their_steps_and_a_restored_state
         valley = find_valley(losses, config)
         assert averager.ended == (valley is not None and valley.ended)
         kept = {name.partition("/")[0] for name in averager.tensors()}
-        assert len(kept) <= (max(optimum - 1, overfit - 2, 1) if valley is None else 2), (
-            "more than needed"
-        )
+        assert len(kept) <= (max(optimum - 1, overfit - 2, 1) if valley is None else 2), "more than needed"
         if averager.ended:
             break
     if valley is None:
