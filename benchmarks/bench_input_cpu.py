@@ -79,9 +79,9 @@ def messi_loader(root: Path) -> tuple[Loader, float]:
         domains_per_batch=None,
         seed=0,
     )
-    vault = SealedData(examples, split)
+    sealed = SealedData(examples, split)
     return Loader(
-        vault=vault, spec=SPEC, device=torch.device("cpu"), sampler=sampler, augmentation="domainbed"
+        data=sealed, spec=SPEC, device=torch.device("cpu"), sampler=sampler, augmentation="domainbed"
     ), seconds
 
 

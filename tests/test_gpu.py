@@ -14,13 +14,12 @@ from messi.core.batch import Batch, InputSpec, LossTerms, Task
 from messi.core.records import EvaluationRecord, TrainRecord
 from messi.core.rundir import RunDir
 from messi.core.seeding import deterministic
-from messi.data.augment import draw_parameters
+from messi.data.augment import draw_parameters, prepare_augmented
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.data.examples import Examples
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
-from messi.data.preprocess import prepare_augmented
 from messi.data.sampling import Sampler
 from messi.data.sealed_data import SealedData
 from messi.data.splits import make_split
@@ -74,7 +73,7 @@ def test_a_batch_is_the_same_wherever_its_pixels_lie() -> None:
     split = make_split(examples, [2], kind="stratified", fraction=0.2, target_part="all", seed=0)
     members = list(split.train.values())
     cuda = torch.device("cuda")
-    places = [place(images, cuda), place(images, cuda, gpu_room=0), place(images, cuda, gpu_room=0, host_room=0)]
+    places = [place(images, cuda), place(images, cuda, gpu_space=0), place(images, cuda, gpu_space=0, host_space=0)]
     assert [(p.pixels.is_cuda, p.pixels.is_pinned()) for p in places] == [(True, False), (False, True), (False, False)]
     batches, validation = [], []
     for placed in places:
@@ -86,9 +85,9 @@ def test_a_batch_is_the_same_wherever_its_pixels_lie() -> None:
             domains_per_batch=None,
             seed=0,
         )
-        vault = SealedData(dataclasses.replace(examples, inputs=placed), split)
+        sealed = SealedData(dataclasses.replace(examples, inputs=placed), split)
         spec = InputSpec(shape=(3, 64, 64), mean=(0.5,) * 3, std=(0.2,) * 3)
-        loader = Loader(vault=vault, spec=spec, device=cuda, sampler=sampler, augmentation="domainbed")
+        loader = Loader(data=sealed, spec=spec, device=cuda, sampler=sampler, augmentation="domainbed")
         batches.append([loader.batch(step) for step in (1, 2, 3, 70, 63, 64, 65)])
         validation.append(torch.cat([inputs for inputs, _ in loader.evaluation("source_val", 0, size=3)]))
     for other in (1, 2):

@@ -178,7 +178,7 @@ def test_the_result_of_a_finished_run_is_not_given_for_data_that_has_changed(
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
     done = messi(*command, "--out", "run", cwd=tmp_path)
     assert (done.returncode, "%" in done.stdout) == (2, False)
-    assert "The data of the run run has changed since; train anew in another folder with --out" in done.stderr
+    assert "The data has changed since the run run; train again in another folder with --out" in done.stderr
     assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
 
 
@@ -262,9 +262,9 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(what: str, make_folder: 
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        ("photo/across/0.png", "photo/across/0.png cannot be read: it is damaged or no image"),
+        ("photo/across/0.png", "photo/across/0.png cannot be read: it is damaged or not an image"),
         ("photo/across/", "photo/across has no images"),
-        ("photo/", "photo has no folders in it"),
+        ("photo/", "photo contains no folders"),
     ],
 )
 def test_damaged_folders_are_named(damage: str, sentence: str, make_folder: MakeFolder, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_every_row_of_features_gets_a_class_a_probability_and_expert_weights(
         ),
         (
             np.zeros((2, 3), np.uint8),
-            "but is uint8 of the shape [2, 3]. Save features as floats, with .astype('float32').",
+            "but has type uint8 and shape [2, 3]. Save features as floats, with .astype('float32').",
         ),
         (np.array([[1, 2, 3], [4, np.nan, np.nan]]), "2 in 1 of 2 rows, the first in row 1, column 1, counted from 0."),
     ],

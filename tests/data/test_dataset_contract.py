@@ -216,7 +216,7 @@ def test_a_wrong_path_gets_one_sentence_that_says_what_must_be_there(name: str, 
         with pytest.raises(MessiError) as raised:
             config(path=str(wrong)).load()
         message = str(raised.value)
-        assert message.startswith(f"The folder {wrong} does not hold {read_manifest(name).title}: it must have ")
+        assert message.startswith(f"The folder {wrong} does not contain {read_manifest(name).title}: it must contain ")
         for wanted in read_manifest(name).domains or ("metadata.csv", "train"):
             assert wanted in message
         assert "\n" not in message
@@ -237,7 +237,7 @@ def test_data_that_is_nowhere_gets_one_sentence_that_says_where_to_put_it(
     place = home / "data" / manifest.folder
     assert message.startswith(f"{manifest.title} is not in {place} and could not be downloaded: ")
     assert "no route to host" in message
-    assert "Put it there (it must have " in message
+    assert "Put it there (it must contain " in message
     assert "name its folder with --path" in message
     assert manifest.homepage in message
     assert "\n" not in message

@@ -169,11 +169,11 @@ def test_parts_that_cannot_be_used_get_one_sentence(parts: list[str], sentence: 
 
 def test_both_kinds_of_test_data_are_sealed_and_nothing_else() -> None:
     examples = examples_with(WILDS)
-    vault = SealedData(examples, official_split(examples))
+    data = SealedData(examples, official_split(examples))
     sealed = {4, 5, 12, 13}
     for index in range(len(examples)):
         chosen = torch.tensor([index])
-        for read in (vault.features, vault.labels):
+        for read in (data.features, data.labels):
             if index in sealed:
                 with pytest.raises(TargetSealedError):
                     read(chosen)
@@ -182,30 +182,30 @@ def test_both_kinds_of_test_data_are_sealed_and_nothing_else() -> None:
     tests: tuple[tuple[Role, int], ...] = (("source_test", 0), ("target", 3))
     for role, domain in tests:
         with pytest.raises(TargetSealedError):
-            vault.indices(role, domain)
-    vault.open_target()
-    assert [len(vault.indices(role, domain)) for role, domain in tests] == [2, 2]
+            data.indices(role, domain)
+    data.open_target()
+    assert [len(data.indices(role, domain)) for role, domain in tests] == [2, 2]
 
 
 def test_an_unseen_domain_with_validation_and_test_data_is_validated_on_before_the_end() -> None:
     rows = [("1", "train"), ("1", "train"), ("9", "val"), ("9", "test"), ("9", "val"), ("9", "test")]
     examples = examples_with(rows)
-    vault = SealedData(examples, official_split(examples))
-    assert vault.indices("unseen_val", 1).tolist() == [2, 4]
-    assert vault.labels(torch.tensor([2, 4])).tolist() == [0, 0]
+    sealed = SealedData(examples, official_split(examples))
+    assert sealed.indices("unseen_val", 1).tolist() == [2, 4]
+    assert sealed.labels(torch.tensor([2, 4])).tolist() == [0, 0]
     for index in (3, 5):
         with pytest.raises(TargetSealedError):
-            vault.labels(torch.tensor([2, index]))
+            sealed.labels(torch.tensor([2, index]))
 
 
 def test_the_part_of_the_target_that_is_not_reported_on_stays_sealed() -> None:
     examples = TwoSubsets(per_domain=50).load()
     split = make_split(examples, [3], kind="domainbed", fraction=0.2, target_part="in", seed=0)
-    vault = SealedData(examples, split)
+    sealed = SealedData(examples, split)
     assert len(split.target[3]) == 40
     for index in range(150, 200):
         with pytest.raises(TargetSealedError):
-            vault.labels(torch.tensor([index]))
+            sealed.labels(torch.tensor([index]))
 
 
 def save(path: Path, domains: list[str], labels: list[int], parts: list[str] | None = None) -> Arrays:
@@ -264,9 +264,9 @@ class BreaksOff(Stopwatch):
 def unseen_macro_f1(path: Path) -> float:
     """Return that of the model in a run folder, by the definition."""
     model, loader = reopen(path, device="cpu")
-    indices = torch.cat([loader.vault.indices("unseen_val", d) for d in loader.vault.domains("unseen_val")])
-    labels = loader.vault.labels(indices)
-    said = model.algorithm.predict(loader.vault.features(indices)).logits.argmax(-1)
+    indices = torch.cat([loader.data.indices("unseen_val", d) for d in loader.data.domains("unseen_val")])
+    labels = loader.data.labels(indices)
+    said = model.algorithm.predict(loader.data.features(indices)).logits.argmax(-1)
     scores = []
     for label in labels.unique():
         right = int(((said == label) & (labels == label)).sum())
@@ -315,7 +315,7 @@ def test_test_data_of_a_source_domain_cannot_be_read_during_training(
     honest = MESSI.loss
 
     def peek(self: MESSI, batch: Batch) -> LossTerms:
-        training.loader.vault.labels(torch.tensor([16]))
+        training.loader.data.labels(torch.tensor([16]))
         return honest(self, batch)
 
     monkeypatch.setattr(MESSI, "loss", peek)

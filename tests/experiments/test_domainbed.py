@@ -138,7 +138,7 @@ def test_missing_data_is_one_sentence_before_anything_runs(tmp_path: Path, capsy
     options = ["--data", "pacs", "--rows", "ERM", "--path", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
     assert main(["reproduce", "domainbed", *options]) == 2
     told = capsys.readouterr()
-    assert "does not hold PACS: it must have the folders art_painting" in told.err
+    assert "does not contain PACS: it must contain the folders art_painting" in told.err
     assert told.out == ""
     assert not (tmp_path / "out").exists()
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from messi.cli.report import PLAN
 from messi.core.documents import read_values, write_document
-from messi.core.errors import MessiError
-from messi.core.files import writing
+from messi.core.errors import MessiError, writing
 from messi.core.info import version
 from messi.experiments.common.base import Experiment
 

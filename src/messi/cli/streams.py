@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from messi.core.printable import printable
+from messi.core.text import printable
 
 _LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 _STYLE = re.compile(r"\x1b\[[\d;]*m")

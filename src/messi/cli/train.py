@@ -16,9 +16,9 @@ from messi.cli.sources import called, find_data
 from messi.core.registry import short_name
 from messi.core.rundir import RunDir, folder_name
 from messi.data.datasets.common.base import ImageData
-from messi.data.examples import Examples
-from messi.data.summary import summary
-from messi.data.watcher import Watcher
+from messi.data.examples import Examples, summary
+from messi.data.listing import Listing
+from messi.data.progress import DataProgress
 from messi.engine.build import pick_device
 from messi.engine.config import RunConfig
 from messi.engine.leave_one_out import runs_of
@@ -29,11 +29,11 @@ from messi.reports.page import write_report
 def main(arguments: list[str]) -> int:
     """Train, print the results and write the report."""
     config, out, device, capture = parse(arguments)
-    watcher = data_progress()
-    load = functools.cache(functools.partial(_load, config, watcher))
-    # A wrong name of a domain is told before a single image is decoded.
-    known = config.data.listing(watcher) if isinstance(config.data, ImageData) else load()
-    configs = runs_of(config, known.domain_names)
+    loading = data_progress()
+    # A wrong domain name is reported before the first image is decoded.
+    listing = config.data.listing(loading) if isinstance(config.data, ImageData) else None
+    load = functools.cache(functools.partial(_load, config, loading, listing))
+    configs = runs_of(config, (listing or load()).domain_names)
     results = []
     for one in configs:
         name = "+".join(one.target) or "all"
@@ -51,9 +51,10 @@ def _about(config: RunConfig, device: str | None) -> str:
     return f"data {called(config.data)}, target {target}, device {pick_device(device)}"
 
 
-def _load(config: RunConfig, watcher: Watcher) -> Examples:
-    """Load the data and say what there is of it and what the network sees of it."""
-    examples = config.data.load(watcher)
+def _load(config: RunConfig, loading: DataProgress, listing: Listing | None) -> Examples:
+    """Load the data and print what it contains and the size that the network sees."""
+    data = config.data
+    examples = data.load(loading, listing=listing) if isinstance(data, ImageData) else data.load(loading)
     spec = config.resolved().encoder.input_spec(examples.input_shape)
     say(f"data    {summary(examples, spec)}")
     return examples

@@ -47,8 +47,8 @@ class Observed:
 
 def observe(algorithm: Algorithm, loader: Loader, role: Role) -> Observed | None:
     """Look at a role, at no more examples than said above; None where it has no data."""
-    vault = loader.vault
-    domains = vault.domains(role)
+    sealed = loader.data
+    domains = sealed.domains(role)
     if not domains:
         return None
     kept: dict[str, list[Tensor]] = {}
@@ -63,7 +63,7 @@ def observe(algorithm: Algorithm, loader: Loader, role: Role) -> Observed | None
             tally.update(one.experts.outputs)
     return Observed(
         role=role,
-        domain_names=tuple(vault.domain_names[domain] for domain in domains),
+        domain_names=tuple(sealed.domain_names[domain] for domain in domains),
         router=router,
         specialisation=tally.result() if tally else None,
         **{name: torch.cat(parts) for name, parts in kept.items()},

@@ -47,13 +47,13 @@ def diagnose(algorithm: Algorithm, loader: Loader, accuracy: Mapping[str, Mappin
         accuracy: by role, "source_val" and "target", and domain, as measured on all examples.
 
     """
-    vault = loader.vault
+    sealed = loader.data
     source, target = observe(algorithm, loader, "source_val"), observe(algorithm, loader, "target")
     seen = [one for one in (source, target) if one is not None]
     document = {
         "router": seen[0].router if seen else "none",
         "domains": source.domain_names if source else [],
-        "classes": vault.classes,
+        "classes": sealed.classes,
         "experts": 0 if not seen or seen[0].routing is None else seen[0].routing.shape[1],
         "role": "source_val",
         "examples": len(source.labels) if source else 0,
@@ -61,10 +61,12 @@ def diagnose(algorithm: Algorithm, loader: Loader, accuracy: Mapping[str, Mappin
         "accuracy": _accuracy(accuracy),
     }
     if source is not None:
-        document |= _routing(source, len(vault.classes)) | _similarity(source) | _alignment(source, len(vault.classes))
+        document |= (
+            _routing(source, len(sealed.classes)) | _similarity(source) | _alignment(source, len(sealed.classes))
+        )
     document |= _embedding(seen)
-    if vault.has_images:
-        document["pictures"] = _pictures(vault, source, target)
+    if sealed.has_images:
+        document["pictures"] = _pictures(sealed, source, target)
     result: Document = plain(document)
     return result
 
@@ -163,12 +165,12 @@ def _embedding(seen: list[Observed]) -> Document:
     return {"embedding": document, "embedding_domains": names}
 
 
-def _pictures(vault: SealedData, source: Observed | None, target: Observed | None) -> Document:
+def _pictures(sealed: SealedData, source: Observed | None, target: Observed | None) -> Document:
     pictures: Document = {}
     if source is not None and source.routing is not None:
-        pictures["experts"] = experts_pictures(vault, source, generator("diagnostics", "pictures"))
+        pictures["experts"] = experts_pictures(sealed, source, generator("diagnostics", "pictures"))
     if source is not None:
-        pictures["source_mistakes"] = mistakes_pictures(vault, source, most=MOST_OF_SOURCE)
+        pictures["source_mistakes"] = mistakes_pictures(sealed, source, most=MOST_OF_SOURCE)
     if target is not None:
-        pictures["mistakes"] = mistakes_pictures(vault, target, most=MOST)
+        pictures["mistakes"] = mistakes_pictures(sealed, target, most=MOST)
     return pictures

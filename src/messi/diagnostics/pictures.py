@@ -22,24 +22,24 @@ MOST_DOMAINS = 12
 """Domains whose mistakes are shown: nobody looks at hundreds."""
 
 
-def experts_pictures(vault: SealedData, seen: Observed, stream: torch.Generator) -> list[list[dict[str, Any]]]:
+def experts_pictures(sealed: SealedData, seen: Observed, stream: torch.Generator) -> list[list[dict[str, Any]]]:
     """Return the examples with the largest weight of every expert; of equal ones any, not the first ones."""
     if seen.routing is None:
         return []
     order = torch.randperm(len(seen.routing), generator=stream)
     best = order[seen.routing[order].argsort(dim=0, descending=True, stable=True)[:MOST]]
     return [
-        [_picture(vault, seen, row) | {"weight": float(seen.routing[row, expert])} for row in rows.tolist()]
+        [_picture(sealed, seen, row) | {"weight": float(seen.routing[row, expert])} for row in rows.tolist()]
         for expert, rows in enumerate(best.T)
     ]
 
 
-def mistakes_pictures(vault: SealedData, seen: Observed, *, most: int) -> dict[str, list[dict[str, Any]]]:
+def mistakes_pictures(sealed: SealedData, seen: Observed, *, most: int) -> dict[str, list[dict[str, Any]]]:
     """Return up to ``most`` wrong answers in every domain, those that the model was surest of."""
     found = {}
     for number, name in enumerate(seen.domain_names[:MOST_DOMAINS]):
         rows = surest_mistakes(seen.logits, seen.labels, seen.domains == number, most=most)
-        found[name] = [_mistake(vault, seen, row) for row in rows]
+        found[name] = [_mistake(sealed, seen, row) for row in rows]
     return found
 
 
@@ -52,17 +52,17 @@ def surest_mistakes(logits: Tensor, labels: Tensor, candidates: Tensor, *, most:
     return rows
 
 
-def _mistake(vault: SealedData, seen: Observed, row: int) -> dict[str, Any]:
+def _mistake(sealed: SealedData, seen: Observed, row: int) -> dict[str, Any]:
     confidence, answer = seen.logits[row].double().softmax(-1).max(-1)
-    picture = _picture(vault, seen, row)
+    picture = _picture(sealed, seen, row)
     del picture["domain"]
-    return picture | {"predicted": vault.classes[int(answer)], "confidence": float(confidence)}
+    return picture | {"predicted": sealed.classes[int(answer)], "confidence": float(confidence)}
 
 
-def _picture(vault: SealedData, seen: Observed, row: int) -> dict[str, Any]:
+def _picture(sealed: SealedData, seen: Observed, row: int) -> dict[str, Any]:
     return {
-        "src": thumbnail(vault.images(seen.examples[row : row + 1])[0]),
-        "class": vault.classes[int(seen.labels[row])],
+        "src": thumbnail(sealed.images(seen.examples[row : row + 1])[0]),
+        "class": sealed.classes[int(seen.labels[row])],
         "domain": seen.domain_names[int(seen.domains[row])],
     }
 

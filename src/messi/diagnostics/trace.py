@@ -25,7 +25,7 @@ class Trace:
     labels: Tensor
     """[B]"""
     domains: Tensor
-    """[B] places in ``vault.domains(role)``, not indices of the data's domains."""
+    """[B] places in ``sealed.domains(role)``, not indices of the data's domains."""
     inside: Inspection
 
     @property
@@ -44,10 +44,10 @@ def trace(algorithm: Algorithm, loader: Loader, role: Role, *, most: int | None 
 
     Images are as they are, also where a protocol augments those that it validates on.
     """
-    vault = loader.vault
+    sealed = loader.data
     with evaluating(algorithm):
-        for number, domain in enumerate(vault.domains(role)):
-            indices = vault.indices(role, domain)
+        for number, domain in enumerate(sealed.domains(role)):
+            indices = sealed.indices(role, domain)
             if most is not None:
                 indices = indices[spaced(len(indices), most)]
             chunks = indices.split(batch_size(loader.device))
@@ -56,7 +56,7 @@ def trace(algorithm: Algorithm, loader: Loader, role: Role, *, most: int | None 
                     inside = algorithm.inspect(inputs)
                 yield Trace(
                     examples=chunk,
-                    labels=vault.labels(chunk),
+                    labels=sealed.labels(chunk),
                     domains=torch.full_like(chunk, number),
                     inside=_at_hand(inside),
                 )

@@ -12,15 +12,16 @@ from messi.core.info import environment, version
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
+from messi.core.text import first_few
 from messi.data.examples import Examples, domain_indices
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
-from messi.data.recognise import seen_checksum, seen_digests
+from messi.data.progress import LogProgress
 from messi.data.sampling import Sampler
 from messi.data.sealed_data import SealedData
+from messi.data.seen_examples import seen_checksum, seen_digests
 from messi.data.splits import Split, make_split, official_split
-from messi.data.watcher import LogWatcher, some
 from messi.engine.averaging.swad import Averager
 from messi.engine.config import RunConfig, Settings
 from messi.engine.loop import RunParts
@@ -48,8 +49,8 @@ def prepare(
         )
     _note_unseen_classes(examples, split)
     spec = config.encoder.input_spec(examples.input_shape)
-    vault = SealedData(placed(examples, device), split)
-    loader = loader_of(config, vault, spec, device, _sampler(config, examples, split))
+    sealed = SealedData(placed(examples, device), split)
+    loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     torch.manual_seed(derive_seed("initialise", config.seed))
     algorithm = build(config.algorithm, task=task, encoder=config.encoder).to(device)
@@ -87,10 +88,10 @@ def _note_unseen_classes(examples: Examples, split: Split) -> None:
         for label in sorted(set(examples.labels[indices].tolist()) - trained):
             unseen.setdefault(examples.classes[label], []).append(examples.domain_names[domain])
     if unseen:
-        names = [f"'{label}' (in {some(domains)})" for label, domains in unseen.items()]
-        LogWatcher().noted(
+        names = [f"'{label}' (in {first_few(domains)})" for label, domains in unseen.items()]
+        LogProgress().noted(
             f"Classes that occur in the target but in no training example, so that the model cannot learn them: "
-            f"{some(names, 10)}."
+            f"{first_few(names, 10)}."
         )
 
 
@@ -116,11 +117,11 @@ def split_of(config: RunConfig, examples: Examples) -> Split:
 
 
 def loader_of(
-    config: RunConfig, vault: SealedData, spec: InputSpec, device: torch.device, sampler: Sampler | None = None
+    config: RunConfig, sealed: SealedData, spec: InputSpec, device: torch.device, sampler: Sampler | None = None
 ) -> Loader:
     """Return what reads the data of a run, the same way in training and when its model is measured again."""
     return Loader(
-        vault=vault,
+        data=sealed,
         spec=spec,
         device=device,
         seed=config.seed,

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from messi.core.files import writing
+from messi.core.errors import writing
 from messi.core.records import ExampleRecord, Role, RoutingRecord
 from messi.data.image_files import to_picture
 from messi.diagnostics.routing import mean_routing_by_class
@@ -58,7 +58,7 @@ def _save_average(training: RunParts, averager: Averager) -> Chosen:
 def evaluate_chosen(training: RunParts, chosen: Chosen) -> None:
     """Load the chosen model, open the target, record accuracy, routing and a few examples."""
     training.algorithm.load_state_dict(read_weights(training.folder, step=chosen.step))
-    training.loader.vault.open_target()
+    training.loader.data.open_target()
     averaged = chosen.averaged_steps is not None
     predictions: dict[Role, dict[int, Predictions]] = {}
     for role in validation_roles(training):  # where one step was selected, this was recorded after it
@@ -81,15 +81,15 @@ def evaluate_chosen(training: RunParts, chosen: Chosen) -> None:
 def _record_routing(training: RunParts, role: Role, domain: int, predicted: Predictions) -> None:
     if predicted.routing is None:
         return
-    vault = training.loader.vault
-    means, counts = mean_routing_by_class(predicted.routing, predicted.labels, num_classes=len(vault.classes))
+    sealed = training.loader.data
+    means, counts = mean_routing_by_class(predicted.routing, predicted.labels, num_classes=len(sealed.classes))
     for label, count in enumerate(counts.tolist()):
         if count:
             training.ledger.write(
                 RoutingRecord(
                     role=role,
-                    domain=vault.domain_names[domain],
-                    label=vault.classes[label],
+                    domain=sealed.domain_names[domain],
+                    label=sealed.classes[label],
                     count=count,
                     experts=tuple(means[label].tolist()),
                 )
@@ -98,10 +98,10 @@ def _record_routing(training: RunParts, role: Role, domain: int, predicted: Pred
 
 def _record_examples(training: RunParts, role: Role, domain: int, predicted: Predictions) -> None:
     """Save evenly spaced images of a domain as PNG files, each with what the model says of it."""
-    vault = training.loader.vault
-    if not vault.has_images:
+    sealed = training.loader.data
+    if not sealed.has_images:
         return
-    indices = vault.indices(role, domain)
+    indices = sealed.indices(role, domain)
     probabilities = predicted.logits.softmax(-1)
     folder = training.folder.examples
     for number in range(min(EXAMPLES_PER_DOMAIN, len(indices))):
@@ -110,17 +110,17 @@ def _record_examples(training: RunParts, role: Role, domain: int, predicted: Pre
         file = folder / f"{role}-{domain}-{number}.png"
         with writing(file):
             folder.mkdir(exist_ok=True)
-            picture = to_picture(vault.images(indices[place : place + 1])[0])
+            picture = to_picture(sealed.images(indices[place : place + 1])[0])
             picture.thumbnail(THUMBNAIL)
             picture.save(file)
         experts = () if predicted.routing is None else tuple(predicted.routing[place].tolist())
         training.ledger.write(
             ExampleRecord(
                 role=role,
-                domain=vault.domain_names[domain],
+                domain=sealed.domain_names[domain],
                 image=f"examples/{file.name}",
-                label=vault.classes[int(predicted.labels[place])],
-                predicted=vault.classes[int(label)],
+                label=sealed.classes[int(predicted.labels[place])],
+                predicted=sealed.classes[int(label)],
                 probability=float(probability),
                 experts=experts,
             )

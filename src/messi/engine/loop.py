@@ -114,7 +114,7 @@ def _take(training: RunParts, update: Updater, step: int) -> None:
 def measure(training: RunParts, role: Role, step: int, *, averaged: bool = False) -> dict[int, Predictions]:
     """Predict every domain in a role, record how well that went and return the predictions."""
     predictions = predict_role(training.algorithm, training.loader, role)
-    names = training.loader.vault.domain_names
+    names = training.loader.data.domain_names
     for record in evaluation_records(predictions, role=role, step=step, domain_names=names, averaged=averaged):
         training.ledger.write(record)
     if predictions:
@@ -125,7 +125,7 @@ def measure(training: RunParts, role: Role, step: int, *, averaged: bool = False
 def validation_roles(training: RunParts) -> list[Role]:
     """Return the roles that may be looked at during training and have data."""
     roles: tuple[Role, ...] = ("source_val", "unseen_val")
-    return [role for role in roles if training.loader.vault.domains(role)]
+    return [role for role in roles if training.loader.data.domains(role)]
 
 
 def _evaluate_and_select(training: RunParts, step: int) -> bool:

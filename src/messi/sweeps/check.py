@@ -9,7 +9,7 @@ import torch
 from messi.core.errors import MessiError, unknown_name
 from messi.data.datasets.common.base import DataConfig, ImageData
 from messi.data.datasets.common.benchmark import Benchmark
-from messi.data.watcher import Watcher
+from messi.data.progress import DataProgress
 from messi.models.encoder import EncoderConfig
 from messi.sweeps.plan import Plan
 
@@ -25,7 +25,7 @@ def check_workers(jobs: int, devices: Sequence[str]) -> None:
             raise unknown_name("device", device, known)
 
 
-def check_needs(plan: Plan, watcher: Watcher) -> None:
+def check_needs(plan: Plan, progress: DataProgress) -> None:
     """Find all data and weights, and download what can be; raise what is missing as one sentence that says so.
 
     Files of weights come first: a wrong name is told before gigabytes of data are downloaded.
@@ -36,21 +36,21 @@ def check_needs(plan: Plan, watcher: Watcher) -> None:
         with _advising(_weights_advice(encoder)):
             encoder.check_weights()
     for data in _different([config.data.to_dict() for config in configs]):
-        _check_data(DataConfig.from_dict(data), watcher)
+        _check_data(DataConfig.from_dict(data), progress)
     for encoder in encoders:
         if encoder.pretrained:
             with _advising(_weights_advice(encoder)):
                 encoder.build((3, 224, 224))
 
 
-def _check_data(data: DataConfig, watcher: Watcher) -> None:
+def _check_data(data: DataConfig, progress: DataProgress) -> None:
     if isinstance(data, Benchmark):
         with _advising(f"With --path, name the folder that holds the folder {data.manifest.folder}."):
-            data.listing(watcher)
+            data.listing(progress)
     elif isinstance(data, ImageData):
-        data.listing(watcher)
+        data.listing(progress)
     else:
-        data.load(watcher)
+        data.load(progress)
 
 
 def _weights_advice(encoder: EncoderConfig) -> str:
