@@ -21,6 +21,8 @@ from messi.core.records import Record, read_records
 from messi.core.run_documents import Diagnostics, Result, RunDescription, Timing
 
 State = Literal["new", "started", "done"]
+PLAN = "plan.json"
+"""In the folder of a plan: its experiment and options."""
 _SEPARATORS = str.maketrans(dict.fromkeys('/\\:*?"<>|' if os.name == "nt" else "/", "-"))
 _Document = TypeVar("_Document")
 _NAMED = 10
