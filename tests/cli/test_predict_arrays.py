@@ -118,7 +118,7 @@ def test_images_in_an_array_are_predicted_too_at_the_size_that_was_chosen(
 def test_a_class_of_the_target_alone_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     train(tmp_path, FEATURES, np.where(np.arange(24) == 20, "odd", LABELS))
     (note,) = [record.message for record in caplog.records]
-    assert note.startswith("Classes that occur in the target but in no training example")
+    assert note.startswith("Some classes of the target have no training examples")
     assert note.endswith(": 'odd' (in c).")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from copies import FORMS, Notes, make_sorted, maker_of, name_of, painted
 
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord
@@ -22,6 +21,8 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.leave_one_out import runs_of
 from messi.engine.run import run
 from messi.models.encoder import EncoderConfig
+
+from .copies import FORMS, Notes, make_sorted, maker_of, name_of, painted
 
 BENCHMARKS = [name for name in DATASETS.names() if issubclass(DATASETS.config(name), Benchmark)]
 PICTURES = [form for form in FORMS if issubclass(DATASETS.config(name_of(form)), ImageData)]
@@ -191,7 +192,7 @@ def test_iwildcam_is_run_with_its_official_parts_and_a_few_locations_in_a_batch(
         encoder=EncoderConfig(backbone="tiny_cnn"),
         training=TrainingConfig(steps=2, batch_per_domain=3),
     )
-    settings = config.resolved().settings
+    settings = config.resolved().training
     assert (settings.split, settings.domains_per_batch, settings.selection) == ("official", 4, "unseen_val_macro_f1")
     folder = RunDir(run(config, out=tmp_path / "run", device="cpu").path)
     evaluated = [record for record in folder.read_records() if isinstance(record, EvaluationRecord)]
