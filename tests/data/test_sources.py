@@ -414,7 +414,9 @@ def test_what_is_no_data_is_told_what_could_be(tmp_path: Path) -> None:
     ):
         find_data("nowhere")
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(MessiError, match=r"notes.txt is no data that can be read: give a folder .*\.csv.*\.npz"):
+    with pytest.raises(
+        MessiError, match=r"notes.txt is not a kind of data that messi reads; name a folder .*\.csv.*\.npz"
+    ):
         find_data(str(tmp_path / "notes.txt"))
 
 
