@@ -17,7 +17,7 @@ from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, LossTerms
 from messi.core.config import Bounds, LogUniform
 from messi.discrepancy.domains import membership
-from messi.losses.classification import domain_mean_cross_entropy
+from messi.losses.by_domain import domain_mean_cross_entropy
 
 
 class EnergyDistance(ERM):
