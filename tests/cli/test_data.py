@@ -160,7 +160,7 @@ def test_damaged_images_are_refused_or_left_out_by_name(make_folder: MakeFolder,
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("prepare", "nowhere"), "There is no folder, file or data set nowhere; the data sets are: "),
+        (("prepare", "nowhere"), "There is no folder, file or data set 'nowhere'; the data sets are: "),
         (("prepare",), "Name the data first: 'messi data prepare DATA'"),
         (("show", "--out", "x.png"), "Name the data first: 'messi data show DATA'"),
         (("verfy", "pacs"), "Did you mean 'verify'?"),

@@ -110,7 +110,7 @@ def find_images(paths: tuple[Path, ...]) -> list[Path]:
 
 
 def _images_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
-    """Yield the image files in a folder and its subfolders. Links are followed, as in training, but never in a circle."""
+    """Yield the image files in a folder and below; links are followed, as in training, unless they lead back up."""
     place = folder.resolve()
     if place in above:
         return

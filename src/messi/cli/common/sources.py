@@ -20,7 +20,7 @@ def find_data(name: str) -> DataConfig:
         config: DataConfig = DATASETS.config(name)()
         return config
     if not path.exists():
-        raise MessiError(f"There is no folder, file or data set {name}; the data sets are: {', '.join(names)}.")
+        raise MessiError(f"There is no folder, file or data set '{name}'; the data sets are: {', '.join(names)}.")
     if path.is_dir():
         return Wilds(path=name) if (path / METADATA).is_file() else Folder(path=name)
     if path.suffix.lower() in SUFFIXES:
