@@ -74,9 +74,9 @@ def test_a_changed_file_is_another_config(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, "There is no algorithm file"),
-        ("x = 1\n", "must define a class MyMethod, named like the file"),
-        ("from messi.algorithms.erm import ERM\nclass MyMethod(ERM): pass\n", "must define a Config of its own"),
-        ("import nothing_like_it\n", "cannot be run .ModuleNotFoundError"),
+        ("x = 1\n", "must define a class named like the file, such as MyMethod"),
+        ("from messi.algorithms.erm import ERM\nclass MyMethod(ERM): pass\n", "must define its own Config in MyMethod"),
+        ("import nothing_like_it\n", "cannot be imported .ModuleNotFoundError"),
     ],
 )
 def test_a_file_that_does_not_work_is_told_in_a_sentence(tmp_path: Path, content: str | None, message: str) -> None:
