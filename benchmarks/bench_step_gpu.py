@@ -52,7 +52,7 @@ class Contestant:
     updater: Updater
     batch: Batch
     parameters: list[Tensor]
-    timms_own: bool
+    timms_own: bool = False
     step: int = 10_000  # past all annealing
 
     @classmethod
@@ -77,7 +77,7 @@ class Contestant:
                 block.compile()
         stepper = AdamStepper(algorithm, learning_rate=3e-5, weight_decay=0.0, flatness=flatness)
         updater = Updater(algorithm, stepper, DEVICE, capture=capture)
-        return cls(updater, make_batch(size, domains), list(algorithm.parameters()), timms_own)
+        return cls(updater, make_batch(size, domains), list(algorithm.parameters()), timms_own=timms_own)
 
     def milliseconds(self, steps: int = STRETCH) -> float:
         """Return the GPU's time for one step; the host is ahead of it."""

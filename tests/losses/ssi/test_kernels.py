@@ -14,6 +14,7 @@ from messi.losses.ssi import kernels, memory_kernels
 from messi.losses.ssi import loss as plain
 from messi.losses.ssi.memory_kernels import layout_of
 from messi.losses.ssi.slot_kernels import find
+from messi.losses.ssi.slots import find_slots
 
 from .test_slots import as_lists
 
@@ -148,12 +149,12 @@ class TestSlots:
     )
     def test_slots_are_those_of_torch(self, labels: list[int], domains: list[int]) -> None:
         given = torch.tensor(labels), torch.tensor(domains)
-        assert self.found(*given) == as_lists(plain.find_slots(*given))
+        assert self.found(*given) == as_lists(find_slots(*given))
 
     @pytest.mark.parametrize(("examples", "classes", "num_domains"), [(33, 4, 3), (64, 65, 3), (100, 12, 5)])
     def test_random_slots_are_those_of_torch(self, examples: int, classes: int, num_domains: int) -> None:
         given = mixed(classes, num_domains, examples)
-        expected = as_lists(plain.find_slots(given.labels, given.domains))
+        expected = as_lists(find_slots(given.labels, given.domains))
         assert len(expected) > 5
         assert self.found(given.labels, given.domains) == expected
         assert self.found(given.labels * 2**40, given.domains * 2**40) == expected
@@ -162,7 +163,7 @@ class TestSlots:
     def test_integers_of_any_width_name_classes_and_domains(self, dtype: torch.dtype) -> None:
         given = mixed()
         narrow = given.labels.to(dtype), given.domains.to(dtype)
-        assert self.found(*narrow) == as_lists(plain.find_slots(given.labels, given.domains))
+        assert self.found(*narrow) == as_lists(find_slots(given.labels, given.domains))
 
 
 class TestMemory:

@@ -33,12 +33,11 @@ _OTHER_PARAMETERS = {
 class FusedVisionTransformer(VisionTransformer):
     """A vision transformer that encodes images with kernels where they can run."""
 
-    def forward(self, x: Tensor, **options: Any) -> Tensor:
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Return the features of images [B, 3, S, S]: [B, W]."""
-        if not options and gpu_kernels.run_under_autocast(x):
+        if not args and not kwargs and gpu_kernels.run_under_autocast(x):
             return encode(self, x)
-        features: Tensor = super().forward(x, **options)
-        return features
+        return super().forward(x, *args, **kwargs)
 
 
 def fuse(network: nn.Module) -> None:
