@@ -11,7 +11,7 @@ from huggingface_hub import constants
 
 from messi.core.errors import MessiError
 from messi.models.encoder import EncoderConfig
-from messi.models.hub import cached_if_unreachable
+from messi.models.pretrained import cached_if_unreachable
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nobody")
-def test_without_network_missing_weights_are_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: str) -> None:
+def test_without_network_missing_weights_are_reported_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: str) -> None:
     def wait(seconds: float) -> None:
         raise AssertionError(f"The hub's client tries again after {seconds} s.")
 

@@ -1,45 +1,44 @@
-"""A faster way through timm's ResNets on a GPU where BatchNorm keeps its statistics: same weights, same function.
+"""timm's ResNets on a GPU, in prediction and in training with frozen BatchNorm: same weights, same function, less time.
 
-That is in prediction, and in training with frozen BatchNorm. Between two convolutions lie a BatchNorm, a ReLU and, at
-the end of a block, the sum with its shortcut: for torch each of them is a pass over memory, and more on the way back.
-``batch_norm_kernels`` makes one pass of all. Subclasses take the place of the classes of timm's blocks, so that neither
-modules nor the names of parameters change, and hooks on stages and blocks are called as before.
+Between two convolutions are a BatchNorm, a ReLU and, at the end of a block, the sum with the shortcut. torch makes at
+least one pass over memory for each of them; ``batch_norm_kernels`` makes one pass for all.
 """
 
 from typing import Any
 
-import torch
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import Tensor, nn
 
+from messi.core import gpu_kernels
+
 _PARTS = {"conv": nn.Conv2d, "bn": nn.BatchNorm2d, "act": nn.ReLU, "drop_block": nn.Identity, "aa": nn.Identity}
-"""What a block has apart from its shortcut, without the numbers behind the names."""
+"""The parts of a block apart from its shortcut; their names end in a number."""
 
 
 def fuse(network: nn.Module) -> None:
-    """Let a ResNet use kernels where it can, in every block that has no more than they know; leave others alone."""
+    """Replace a ResNet and those of its blocks that contain nothing else than the kernels support."""
     if type(network) is not ResNet:
         return
     for block in network.modules():
-        if type(block) in _FUSED and _fits(block):
+        if type(block) in _FUSED and _is_plain_block(block):
             block.__class__ = _FUSED[type(block)]
-    if type(network.act1) is nn.ReLU and _is_plain(network.bn1):
+    if type(network.act1) is nn.ReLU and _is_plain_norm(network.bn1):
         network.__class__ = _FusedResNet
 
 
-def _fits(block: Any) -> bool:
-    """Return whether a block is convolutions, BatchNorm and ReLU, and its shortcut, if not empty, ends in BatchNorm."""
+def _is_plain_block(block: Any) -> bool:
+    """Return whether a block is convolutions, BatchNorm and ReLU, and the layers of its shortcut end in BatchNorm."""
     parts = dict(block.named_children())
     path = parts.pop("downsample", None)
     norms = [part for name, part in parts.items() if name.startswith("bn")]
     if path is not None:
         norms.append(path[-1] if type(path) is nn.Sequential else None)
-    return all(map(_is_plain, norms)) and all(
+    return all(map(_is_plain_norm, norms)) and all(
         type(part) is _PARTS.get(name.rstrip("123")) for name, part in parts.items()
     )
 
 
-def _is_plain(norm: Any) -> bool:
+def _is_plain_norm(norm: Any) -> bool:
     return type(norm) is nn.BatchNorm2d and norm.affine and norm.track_running_stats
 
 
@@ -74,17 +73,15 @@ _FUSED = {BasicBlock: _FusedBasicBlock, Bottleneck: _FusedBottleneck}
 
 
 def _by_kernels(module: nn.Module, maps: Tensor) -> bool:
-    """Return whether there are kernels for these maps, and every BatchNorm of a module keeps its statistics."""
+    """Return whether kernels process these maps and every BatchNorm of the module is frozen."""
+    if not gpu_kernels.run_under_autocast(maps):
+        return False
     kind = nn.modules.batchnorm._BatchNorm  # noqa: SLF001 (the base of all of them)
-    return _has_kernels(maps) and not any(part.training for part in module.modules() if isinstance(part, kind))
-
-
-def _has_kernels(maps: Tensor) -> bool:
-    return maps.is_cuda and torch.is_autocast_enabled("cuda")
+    return not any(part.training for part in module.modules() if isinstance(part, kind))
 
 
 def _shortcut(block: Any, x: Tensor) -> Tensor:
-    """Return what is added at the end of a block: its input, or that on another path."""
+    """Return what is added at the end of a block: its input, or the output of the downsampling path."""
     if block.downsample is None:
         return x
     *layers, norm = block.downsample
@@ -94,7 +91,7 @@ def _shortcut(block: Any, x: Tensor) -> Tensor:
 
 
 def _norm(maps: Tensor, norm: Any, *, shortcut: Tensor | None = None, relu: bool = True) -> Tensor:
-    from messi.models import batch_norm_kernels as kernels  # noqa: PLC0415 (Triton comes with CUDA builds alone)
+    from messi.models.fused import batch_norm_kernels as kernels  # noqa: PLC0415 (only CUDA builds have Triton)
 
     return kernels.frozen_norm(
         maps, norm.weight, norm.bias, norm.running_mean, norm.running_var,

@@ -10,7 +10,7 @@ from torch.nn import functional
 from messi.algorithms.common.base import ALGORITHMS
 from messi.core.errors import MessiError
 from messi.data.sealed_data import TargetSealedError
-from messi.diagnostics.trace import trace
+from messi.diagnostics.recording import trace
 from messi.models.moe_layers import MoeLayer
 
 from .helpers import PER_DOMAIN, SIZE, examples, loader_of, make

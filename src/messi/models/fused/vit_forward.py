@@ -1,4 +1,4 @@
-"""A vision transformer's way forward; ``vit`` says what is special about it.
+"""The forward pass of a vision transformer; ``vit`` explains what is special about it.
 
 Legend: B images, T tokens, N = B T rows, W width, F all blocks but the last.
 """
@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from messi.models.precision import low_copies
+from messi.models.fused.precision import low_copies
 
 
 class Forward:
-    """The way forward, and what the way back needs of it.
+    """The forward pass, and what the backward pass needs of it.
 
-    What enters a matrix product lies in stacks, a layer each for all blocks F but the last, so that on the way back the
-    weights' gradients of all blocks are one product: alone, each of them is too small to fill a GPU.
+    The inputs of the matrix products are stored in stacks, one layer for each of the F blocks. The backward pass then
+    computes the weight gradients of all blocks in one product; a single one is too small to fill a GPU.
     """
 
     def __init__(self, network: Any, images: Tensor, dtype: torch.dtype, *, keep: bool) -> None:
-        from messi.models import attention_kernels, vit_kernels  # noqa: PLC0415 (Triton comes with CUDA builds alone)
+        from messi.models.fused import attention_kernels, vit_kernels  # noqa: PLC0415 (only CUDA builds have Triton)
 
         self.attention, self.kernels = attention_kernels, vit_kernels
         self.network, self.low, self._keep = network, _low(network, dtype), keep
@@ -34,7 +34,7 @@ class Forward:
         self.last: tuple[Any, ...] = ()
 
     def stack(self, number: int, width: int) -> Tensor:
-        """Return room for a tensor [N, width] of each block; one for all when there is no way back."""
+        """Return memory for a tensor [N, width] per block; all share one if there is no backward pass."""
         batch, tokens, _ = self.shape
         shape = (number if self._keep else 1, batch * tokens, width)
         return torch.empty(shape, dtype=self.patches.dtype, device=self.patches.device)
@@ -50,7 +50,7 @@ class Forward:
         return self._last_block(x, branch, bias)
 
     def _block(self, number: int, block: Any, x: Tensor, branch: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Go through a block; return the sum before its MLP and what is still to be added."""
+        """Compute a block; return the sum before its MLP and what must still be added to it."""
         number *= self._keep
         low, (batch, tokens, _) = self.low, self.shape
         normed, mixed, again, hidden, active = (
@@ -71,7 +71,7 @@ class Forward:
         return second[0], active @ low[block.mlp.fc2.weight].mT
 
     def _last_block(self, x: Tensor, branch: Tensor, bias: Tensor | None) -> Tensor:
-        """Go through the last block with the class tokens alone, which see the keys and values of all: [B, W]."""
+        """Compute the last block for the class tokens only, which attend to the keys and values of all: [B, W]."""
         block, low, (batch, tokens, width) = self.network.blocks[-1], self.low, self.shape
         weight, qkv_bias, heads = low[block.attn.qkv.weight], low[block.attn.qkv.bias], block.attn.num_heads
         normed = torch.empty_like(branch)
@@ -102,7 +102,7 @@ def _table(network: Any) -> Tensor:
 
 
 def _low(network: Any, dtype: torch.dtype) -> dict[Tensor, Tensor]:
-    """Return copies, in a lower precision, of the weights that enter matrix products."""
+    """Return low-precision copies of the weights of matrix products."""
     originals = [network.patch_embed.proj.weight]
     for block in network.blocks:
         originals += [block.attn.qkv.weight, block.attn.qkv.bias, block.attn.proj.weight]

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from messi.models.vit_kernels import sum_parts
+from messi.models.fused.vit_kernels import sum_parts
 
 _TILE = 8192
 """Most numbers of a group that a program holds at once; for a larger group it reads them again."""

@@ -11,9 +11,11 @@ import torch
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import Tensor, nn
 
+from messi.core import gpu_kernels
 from messi.core.seeding import deterministic
-from messi.models import batch_norm_kernels, mixstyle, resnet
+from messi.models import mixstyle
 from messi.models.encoder import Encoder, EncoderConfig
+from messi.models.fused import batch_norm_kernels, resnet
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDING = 1e-5
@@ -46,7 +48,7 @@ def unsettle(network: nn.Module) -> nn.Module:
 def by_kernels(monkeypatch: pytest.MonkeyPatch) -> Switch:
     """Return a switch between kernels, in float32, and timm's own forward."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    return lambda on: monkeypatch.setattr(resnet, "_has_kernels", lambda _: on)
+    return lambda on: monkeypatch.setattr(gpu_kernels, "run_under_autocast", lambda _: on)
 
 
 @pytest.fixture
@@ -185,8 +187,8 @@ def test_in_bfloat16_errors_are_those_of_autocast(name: str, monkeypatch: pytest
     wanted = [one.double() for one in answers(encoder, images)]
     with deterministic(), torch.autocast("cuda", torch.bfloat16):
         ours, again = (answers(encoder, images) for _ in range(2))
-        monkeypatch.setattr(resnet, "_has_kernels", lambda _: False)
-        theirs = answers(encoder, images)
+        with gpu_kernels.disabled():
+            theirs = answers(encoder, images)
     assert not torch.equal(ours[0], theirs[0])
     assert all(map(torch.equal, ours, again))
     assert [one.dtype for one in ours] == [one.dtype for one in theirs]

@@ -1,4 +1,4 @@
-"""A vision transformer's way back; ``vit`` says what is special about it.
+"""The backward pass of a vision transformer; ``vit`` explains what is special about it.
 
 Legend: B images, T tokens, N = B T rows, W width, F all blocks but the last.
 """
@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from messi.models.precision import weight_grad
-from messi.models.vit_forward import Forward
+from messi.models.fused.precision import weight_grad
+from messi.models.fused.vit_forward import Forward
 
 
 class Backward:
-    """The way back. The gradient of the sum that runs through the blocks is kept in the precision of the products."""
+    """The backward pass. The gradient of the residual sum is kept in the precision of the matrix products."""
 
     def __init__(self, way: Forward) -> None:
         self._way, self._grads = way, dict[Tensor, Tensor]()
@@ -22,7 +22,7 @@ class Backward:
         self._projected = way.stack(full, 3 * width)
         hidden = way.hidden.shape[2]
         self._norm_parts = self._parts(2 * full + 1, way.kernels.norm_parts(batch * tokens, width), 3, width)
-        """Those of the first norm of every block, then those of the second of every block but the last."""
+        """Of the first norm of every block, then of the second norm of every block but the last."""
         self._gelu_parts = self._parts(full, way.kernels.gelu_parts(batch * tokens, hidden), hidden)
         heads = way.network.blocks[0].attn.num_heads
         self._token_parts = self._parts(full, way.attention.token_parts(batch, tokens), 3, heads, width // heads)
@@ -31,7 +31,7 @@ class Backward:
         return torch.empty(shape, device=self._way.patches.device)
 
     def run(self, grad: Tensor) -> dict[Tensor, Tensor]:
-        """Return the gradients of all parameters but the last norm's from that of the class tokens [B, W]."""
+        """Return the gradients of all parameters except the last norm, given that of the class tokens [B, W]."""
         way, full = self._way, len(self._way.network.blocks) - 1
         self._last_block(grad)
         first = torch.empty_like(self._outer[0])
@@ -46,7 +46,7 @@ class Backward:
         return self._grads
 
     def _block(self, number: int, into: Tensor) -> None:
-        """Go back through a block to the gradient of the sum before it."""
+        """Compute the gradients of a block, and write that of the sum before it ``into`` a tensor."""
         way, block, (batch, tokens, _) = self._way, self._way.network.blocks[number], self._way.shape
         low, kernels, outer, middle = way.low, way.kernels, self._outer[number], self._middle[number]
         first, second = way.sums.pop()
@@ -72,7 +72,7 @@ class Backward:
         kernels.add_norm_backward(middle, grad, *first, block.norm1.weight, into, self._norm_parts[number])
 
     def _last_block(self, grad: Tensor) -> None:
-        """Go back through the last block, in which only the class tokens were asked for."""
+        """Compute the gradients of the last block, in which only the class tokens have queries."""
         way, grads, block, (batch, tokens, width) = (
             self._way,
             self._grads,
@@ -120,7 +120,7 @@ class Backward:
         )
 
     def _parameters(self) -> None:
-        """Note the gradients of the parameters of all blocks but the last, and of the last one's first norm."""
+        """Store the parameter gradients of all blocks but the last, and of the first norm of the last."""
         way, grads, blocks = self._way, self._grads, self._way.network.blocks
         norms = way.kernels.sum_parts(self._norm_parts)
         hidden_biases = way.kernels.sum_parts(self._gelu_parts)

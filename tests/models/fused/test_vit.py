@@ -9,9 +9,9 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 from torch.nn import functional
 
-from messi.models import vit
-from messi.models.attention_kernels import attend, attend_backward, token_parts
-from messi.models.vit_kernels import (
+from messi.models.fused import vit
+from messi.models.fused.attention_kernels import attend, attend_backward, token_parts
+from messi.models.fused.vit_kernels import (
     add_norm,
     add_norm_backward,
     gelu,
@@ -66,8 +66,10 @@ def network(size: int, **options: Any) -> VisionTransformer:
         ("resnet18", False),
     ],
 )  # fmt: skip
-def test_only_plain_transformers_fit(name: str, expected: bool) -> None:
-    assert vit.fits(timm.create_model(name, num_classes=0)) is expected
+def test_only_plain_transformers_are_replaced(name: str, expected: bool) -> None:
+    model = timm.create_model(name, num_classes=0)
+    vit.fuse(model)
+    assert isinstance(model, vit.FusedVisionTransformer) is expected
 
 
 @pytest.mark.parametrize(
@@ -83,15 +85,15 @@ def test_only_plain_transformers_fit(name: str, expected: bool) -> None:
         {"depth": 1},
     ],
 )
-def test_what_the_fused_one_leaves_out_does_not_fit(options: dict[str, object]) -> None:
-    assert not vit.fits(network(16, **options))
+def test_networks_with_parts_that_the_kernels_leave_out_are_not_plain(options: dict[str, object]) -> None:
+    assert not vit.is_plain(network(16, **options))
 
 
 # 5 tokens fit into the small block, 37 need one block, 82 one and a rest of more than 16, 145 two and a rest of 17.
 @pytest.mark.parametrize("size", [16, 48, 72, 96])
 def test_features_and_all_gradients_are_those_of_timm(size: int) -> None:
     model, images, above = network(size), rand(2, 3, size, size), rand(2, 48, seed=2)
-    assert vit.fits(model)
+    assert vit.is_plain(model)
     features = vit.encode(model, images, dtype=torch.float32)
     grads = torch.autograd.grad((features * above).sum(), list(model.parameters()))
     exact = model.double()(images.double())

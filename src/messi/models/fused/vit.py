@@ -1,11 +1,11 @@
-"""A faster way through timm's vision transformers on a GPU: same weights, same function, less time.
+"""timm's plain vision transformers on a GPU: same weights, same function, less time.
 
-timm's own forward under autocast spends most of its time between the matrix products. Here those products get bfloat16
-copies of the weights, made in one launch, and give float32 gradients of them; what lies between is in ``vit_kernels``
-and ``attention_kernels``, the order of it all in ``vit_forward`` and ``vit_backward``. The sum that runs through the
-blocks stays in float32, as under autocast; its gradient is kept in bfloat16, which is what the products read of it, and
-which makes gradients somewhat less accurate (test_gpu.py says how much). An encoder answers with the class token alone,
-so in the last block nothing is computed for the other tokens but their keys and values.
+Under autocast, timm's forward spends most of its time between the matrix products. Here the products use bfloat16
+copies of the weights, made in one launch, and return float32 gradients. The operations between them are in
+``vit_kernels`` and ``attention_kernels``, their order in ``vit_forward`` and ``vit_backward``. The residual sum stays
+in float32, as under autocast. Its gradient is kept in bfloat16, the precision in which the products read it, which
+makes gradients slightly less accurate (test_gpu.py measures how much). The encoder only returns the class token, so
+the last block computes nothing but keys and values for the other tokens.
 Legend: B images, T tokens, N = B T rows, W width, H heads.
 """
 
@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from messi.models.vit_backward import Backward
-from messi.models.vit_forward import Forward
+from messi.core import gpu_kernels
+from messi.models.fused.vit_backward import Backward
+from messi.models.fused.vit_forward import Forward
 
 _PARTS = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
 _BLOCK_PARAMETERS = {f"{part}.{kind}" for part in _PARTS for kind in ("weight", "bias")}
@@ -29,9 +30,25 @@ _OTHER_PARAMETERS = {
 }  # fmt: skip
 
 
-def fits(network: Any) -> bool:
-    """Return whether this is a plain vision transformer, without what :func:`encode` leaves out."""
-    if type(network) is not VisionTransformer or not isinstance(network.pos_embed, Tensor):
+class FusedVisionTransformer(VisionTransformer):
+    """A vision transformer that encodes images with kernels where they can run."""
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the features of images [B, 3, S, S]: [B, W]."""
+        if not args and not kwargs and gpu_kernels.run_under_autocast(x):
+            return encode(self, x)
+        return super().forward(x, *args, **kwargs)
+
+
+def fuse(network: nn.Module) -> None:
+    """Replace a vision transformer if it is plain, and restore it if it no longer is."""
+    if type(network) in (VisionTransformer, FusedVisionTransformer):
+        network.__class__ = FusedVisionTransformer if is_plain(network) else VisionTransformer
+
+
+def is_plain(network: Any) -> bool:
+    """Return whether a vision transformer has nothing that :func:`encode` leaves out."""
+    if type(network) not in (VisionTransformer, FusedVisionTransformer) or not isinstance(network.pos_embed, Tensor):
         return False
     return (
         len(network.blocks) > 1
@@ -39,12 +56,12 @@ def fits(network: Any) -> bool:
         and network.global_pool == "token"
         and network.pos_embed.shape[1] == network.patch_embed.num_patches + 1
         and not network.dynamic_img_size
-        and all(_fits(block) for block in network.blocks)
+        and all(_is_plain_block(block) for block in network.blocks)
         and not any(module.p for module in network.modules() if isinstance(module, nn.Dropout))
     )
 
 
-def _fits(block: Any) -> bool:
+def _is_plain_block(block: Any) -> bool:
     if type(block) is not Block or {name for name, _ in block.named_parameters()} != _BLOCK_PARAMETERS:
         return False
     attention: Any = block.attn
@@ -59,13 +76,13 @@ def _fits(block: Any) -> bool:
 
 
 def encode(network: Any, images: Tensor, *, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-    """Return the features of images [B, 3, S, S] as ``network(images)`` does: [B, W], float32."""
+    """Return the features of images [B, 3, S, S] in float32: [B, W]."""
     x = _ClassToken.apply(images, network, dtype, torch.is_grad_enabled(), *network.parameters())
     return functional.layer_norm(x, x.shape[1:], network.norm.weight, network.norm.bias, network.norm.eps)
 
 
 class _ClassToken(torch.autograd.Function):
-    """Images to the class token after the last block, as one function: its backward keeps its own precisions."""
+    """Images to the class token after the last block, as one function with its own precisions in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, network: Any, dtype: torch.dtype, keep: bool, *parameters: Tensor) -> Tensor:

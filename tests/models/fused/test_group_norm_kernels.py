@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from messi.core import gpu_kernels
 from messi.core.seeding import deterministic
-from messi.models import mixstyle, small
-from messi.models.group_norm_kernels import relu_group_norm
+from messi.models import mixstyle
+from messi.models.fused.group_norm_kernels import relu_group_norm
+from messi.models.fused.small import fuse
 from messi.models.small import small_cnn, tiny_cnn
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -125,7 +127,7 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> Switch:
     """Return a switch between kernels, in float32, and torch's modules."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda _: torch.float32)
-    return lambda on: monkeypatch.setattr(small, "_has_kernels", lambda _: on)
+    return lambda on: monkeypatch.setattr(gpu_kernels, "run_under_autocast", lambda _: on)
 
 
 def network_answers(network: nn.Module, images: Tensor, above: Tensor) -> list[Tensor]:
@@ -138,6 +140,7 @@ def network_answers(network: nn.Module, images: Tensor, above: Tensor) -> list[T
 def test_networks(build: Build, channels: int, by_kernels: Switch) -> None:
     torch.manual_seed(0)
     network, width = build((channels, 15, 14))
+    fuse(network)
     network, images, above = network.to(DEVICE), rand(2, channels, 15, 14), rand(2, width, seed=1)
     by_kernels(True)
     found = network_answers(network, images, above)
@@ -151,6 +154,7 @@ def test_networks(build: Build, channels: int, by_kernels: Switch) -> None:
 def test_names_are_those_of_plain_modules(build: Build) -> None:
     """Files of trained models hold them."""
     network, _ = build((3, 28, 28))
+    fuse(network)
     blocks = sum(isinstance(layer, nn.Conv2d) for layer in network.modules())
     wanted = [f"{3 * block + part}.{kind}" for block in range(blocks) for part in (0, 2) for kind in ("weight", "bias")]
     assert list(network.state_dict()) == wanted
@@ -159,6 +163,7 @@ def test_names_are_those_of_plain_modules(build: Build) -> None:
 def test_styles_are_mixed_on_both_ways(by_kernels: Switch) -> None:
     torch.manual_seed(0)
     network, images = tiny_cnn((3, 8, 8))[0].to(DEVICE), rand(3, 3, 8, 8)
+    fuse(network)
     plain = network(images)
     mixstyle.insert(network, probability=1.0, alpha=0.5)
     results = []
@@ -173,15 +178,16 @@ def test_styles_are_mixed_on_both_ways(by_kernels: Switch) -> None:
 @on_a_gpu
 @both_networks
 @pytest.mark.parametrize("channels", [1, 3])
-def test_in_bfloat16_errors_are_those_of_autocast(build: Build, channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_bfloat16_errors_are_those_of_autocast(build: Build, channels: int) -> None:
     torch.manual_seed(0)
     network, width = build((channels, 28, 28))
+    fuse(network)
     network, images, above = network.to(DEVICE), rand(32, channels, 28, 28), rand(32, width, seed=1)
     wanted = network_answers(copy.deepcopy(network).double(), images.double(), above)
     with deterministic(), torch.autocast("cuda", torch.bfloat16):
         ours, again = (network_answers(network, images, above) for _ in range(2))
-        monkeypatch.setattr(small, "_has_kernels", lambda _: False)
-        theirs = network_answers(network, images, above)
+        with gpu_kernels.disabled():
+            theirs = network_answers(network, images, above)
     assert not torch.equal(ours[0], theirs[0])
     assert all(map(torch.equal, ours, again))
     assert [one.dtype for one in ours] == [one.dtype for one in theirs]

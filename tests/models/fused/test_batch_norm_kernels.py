@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from messi.models import batch_norm_kernels
-from messi.models.batch_norm_kernels import frozen_norm
+from messi.models.fused import batch_norm_kernels
+from messi.models.fused.batch_norm_kernels import frozen_norm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDING = 1e-5
