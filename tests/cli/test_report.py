@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from messi.cli.main import main
-from reports.helpers import Sample
+from tests.reports.helpers import Sample
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_unfinished_runs_are_left_out_and_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", *(f"runs/{place.name}" for place in sorted(runs.iterdir()))]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "left out  runs/page.html, runs/stopped: no finished runs; the command that began a run continues it",
+        "left out  runs/page.html, runs/stopped: not finished runs; repeat the command that started a run to resume it",
         "report  report.html",
     ]
     page = Path("report.html").read_bytes()
@@ -59,7 +59,7 @@ def test_a_folder_of_runs_stands_for_the_runs_in_it(runs: Path, capsys: pytest.C
     """As the one that 'messi train' makes for several targets."""
     assert main(["report", "runs"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "left out  runs/stopped: no finished runs; the command that began a run continues it",
+        "left out  runs/stopped: not finished runs; repeat the command that started a run to resume it",
         "report  report.html",
     ]
     page = Path("report.html").read_bytes()

@@ -14,7 +14,7 @@ import torch
 from copies import Notes, make_camelyon, make_iwildcam, make_sorted, paint, painted, write_csv
 from pyarrow import parquet
 
-from messi.cli.sources import BY_PATH, find_data
+from messi.cli.common.sources import BY_PATH, find_data
 from messi.core.errors import MessiError
 from messi.data.datasets.arrays import Arrays, read_inputs
 from messi.data.datasets.common.base import DATASETS

@@ -182,7 +182,7 @@ def test_a_result_names_no_file_outside_of_its_run(done: RunDir, tmp_path: Path)
 
 def test_nothing_is_verified_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path)]) == 2
-    assert "holds no runs; name a run folder" in capsys.readouterr().err
+    assert "contains no runs; name a run folder" in capsys.readouterr().err
     assert main(["verify", str(tmp_path / "nowhere")]) == 1
     assert "There is no file" in capsys.readouterr().out
 

@@ -95,12 +95,12 @@ def test_a_request_to_stop_ends_cleanly_and_the_run_goes_on_from_that_very_step(
     stopped = drive(folder, f"{how}:7")
     assert stopped.returncode == 130
     assert (
-        "Stopped messi with target b2 after step 8 of 23; the state is saved. Run the same command again to go on."
+        "Stopped messi with target b2 after step 8 of 23; the state is saved. Repeat the command to resume."
         in stopped.stderr
     )
     assert "Traceback" not in stopped.stderr
     done = drive(folder)
-    assert "going on after step 8 of 23" in done.stdout
+    assert "resuming after step 8 of 23" in done.stdout
     assert contents(folder) == undisturbed
 
 

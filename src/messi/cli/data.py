@@ -6,9 +6,9 @@ from typing import Annotated
 
 import tyro
 
-from messi.cli.output import Row, print_rows, say
-from messi.cli.progress import data_progress
-from messi.cli.sources import called, find_data
+from messi.cli.common.output import Row, print_rows, say
+from messi.cli.common.progress import data_progress
+from messi.cli.common.sources import called, find_data
 from messi.core.errors import MessiError, unknown_name
 from messi.core.files import replace_atomically
 from messi.data.contact_sheet import contact_sheet

@@ -5,9 +5,9 @@ from pathlib import Path
 import tyro
 
 from messi.api import run
-from messi.cli.output import say
-from messi.cli.progress import progress
-from messi.cli.results import print_results
+from messi.cli.common.output import say
+from messi.cli.common.progress import progress
+from messi.cli.common.results import print_results
 from messi.experiments.common.demo import runs
 from messi.reports.page import write_report
 

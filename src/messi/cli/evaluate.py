@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from messi.cli.output import Format, Row, print_rows
-from messi.cli.sources import find_data
+from messi.cli.common.output import Format, Row, print_rows
+from messi.cli.common.sources import find_data
 from messi.data.datasets.common.base import DataConfig
 from messi.engine.evaluate import evaluate_run
 

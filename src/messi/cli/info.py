@@ -2,7 +2,7 @@
 
 import tyro
 
-from messi.cli.output import Format, print_rows
+from messi.cli.common.output import Format, print_rows
 from messi.core.info import environment
 from messi.engine.build import pick_device
 

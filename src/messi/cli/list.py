@@ -8,7 +8,7 @@ import timm
 import tyro
 
 from messi.algorithms.common.base import ALGORITHMS
-from messi.cli.output import Row, print_rows, say
+from messi.cli.common.output import Row, print_rows, say
 from messi.core.config import searches
 from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import Registry

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 from torch import Tensor
 
-from messi.cli.output import Format, Row, note, print_rows
+from messi.cli.common.output import Format, Row, note, print_rows
 from messi.core.errors import MessiError
 from messi.data.datasets.arrays import read_inputs
 from messi.data.image_files import is_picture

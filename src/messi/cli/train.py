@@ -9,10 +9,10 @@ import tyro
 
 from messi.algorithms.common.base import ALGORITHMS
 from messi.api import run
-from messi.cli.output import say
-from messi.cli.progress import data_progress, progress
-from messi.cli.results import print_held_out, print_results
-from messi.cli.sources import called, find_data
+from messi.cli.common.output import say
+from messi.cli.common.progress import data_progress, progress
+from messi.cli.common.results import print_held_out, print_results
+from messi.cli.common.sources import called, find_data
 from messi.core.registry import short_name
 from messi.core.rundir import RunDir, folder_name
 from messi.data.datasets.common.base import ImageData

@@ -22,6 +22,8 @@ from messi.core.regular import read_regular
 from messi.core.run_documents import Diagnostics, Result, RunDescription, Timing
 
 State = Literal["new", "started", "done"]
+PLAN = "plan.json"
+"""In the folder of a plan: its experiment and options."""
 _Document = TypeVar("_Document")
 _NAMED = 10
 """Runs that a sentence names."""

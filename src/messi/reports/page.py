@@ -17,7 +17,7 @@ from messi.reports.methods import GROWTH, group_by_method, method_table
 from messi.reports.numbers import numbers
 from messi.reports.page_frame import render_page
 from messi.reports.rendering import environment
-from messi.reports.rerun import rerun_command, rerun_snippet
+from messi.reports.rerun import rerun_command
 from messi.reports.runs import FinishedRun, read_run, run_labels
 from messi.reports.sections import sections
 from messi.reports.settings import settings_table
@@ -91,5 +91,4 @@ def _of_records(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         "examples": pictures(runs),
         "settings": settings_table(runs),
         "commands": [rerun_command(run) for run in runs],
-        "snippet": rerun_snippet(runs),
     }

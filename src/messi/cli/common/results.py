@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from messi.cli.output import Row, print_rows, say
+from messi.cli.common.output import Row, print_rows, say
 from messi.reports.runs import read_run
 from messi.reports.tables import ResultRow, percent, result_rows
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from messi.sweeps import mps
-from messi.sweeps.mps import shared_gpu
+from messi.sweeps.launchers.common import mps
+from messi.sweeps.launchers.common.mps import shared_gpu
 
 
 @pytest.fixture

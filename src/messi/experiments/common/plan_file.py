@@ -1,17 +1,17 @@
-"""``plan.json`` in the folder of a plan: which experiment it is of, with which options."""
+"""``plan.json`` in the folder of a plan: its experiment and options."""
 
 from pathlib import Path
 from typing import Any
 
-from messi.cli.report import PLAN
 from messi.core.documents import read_values, write_document
 from messi.core.errors import MessiError
 from messi.core.files import writing
 from messi.core.info import version
+from messi.core.rundir import PLAN
 from messi.experiments.common.base import Experiment
 
 _FIRST_VERSION = "0.1.0"
-"""Whose plans do not say which version wrote them."""
+"""Plans of this version do not state which version wrote them."""
 
 
 def read_plan(folder: Path) -> Experiment:
@@ -20,21 +20,23 @@ def read_plan(folder: Path) -> Experiment:
     try:
         experiment: Experiment = Experiment.from_dict(values)
     except MessiError as error:
-        raise MessiError(f"{folder / PLAN} is of no plan that this version knows: {error}") from error
+        raise MessiError(f"{folder / PLAN} describes a plan that this version does not know: {error}") from error
     return experiment
 
 
 def write_plan(experiment: Experiment, folder: Path) -> None:
-    """Say in a folder, made if need be, which experiment its plan is of."""
+    """Write the experiment of a plan into its folder, which is created if necessary."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_document(folder / PLAN, {**experiment.to_dict(), "version": version()})
 
 
 def refuse_other_plan(experiment: Experiment, folder: Path) -> None:
-    """Raise when a folder is that of another experiment; the same one with other options shares its runs."""
+    """Raise if a folder belongs to another experiment; the same experiment with other options may share its runs."""
     if (folder / PLAN).exists() and (other := _read(folder / PLAN)["name"]) != experiment.name:
-        raise MessiError(f"{folder} holds the plan of '{other}', not of '{experiment.name}'; name another with --out.")
+        raise MessiError(
+            f"{folder} contains the plan of '{other}', not of '{experiment.name}'; name another folder with --out."
+        )
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _version(values: dict[str, Any]) -> object:
-    """Return the version that wrote a plan without a checksum."""
+    """Return the version that wrote a plan which has no checksum."""
     _require_name(values)
     return values.get("version", _FIRST_VERSION)
 

@@ -1,4 +1,4 @@
-"""Processes that share a GPU at the same time; without NVIDIA's MPS they take turns on it."""
+"""Let processes use one GPU at the same time, through NVIDIA's MPS; without it they take turns."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
-# Whether a process can work through the daemon is known when one has: its server starts with the first.
+# The daemon starts its server with the first client, so only a client shows whether it works.
 _PROBE = """
 import ctypes
 cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
@@ -19,10 +19,10 @@ raise SystemExit(int(cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byre
 
 @contextmanager
 def shared_gpu() -> Iterator[bool]:
-    """Let processes that are started inside the block run on a GPU at once; yield whether they will.
+    """Let processes started inside the block share a GPU; yield whether they can.
 
-    The daemon is our own, reached through a folder of its own, and ends with the block; nobody else's work goes through
-    it. Where one is in use already, that one is kept.
+    The block starts a private daemon and stops it at the end; no other work goes through it. A daemon that is already
+    in use is kept.
     """
     control = shutil.which("nvidia-cuda-mps-control")
     if _PIPES in os.environ or control is None:

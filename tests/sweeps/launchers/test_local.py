@@ -1,4 +1,4 @@
-"""A plan of runs: some fail, some processes die, and the plan itself is killed."""
+"""A plan on this machine: some runs fail, some processes die, and the launcher itself is killed."""
 
 import contextlib
 import fcntl
@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
-from messi.sweeps.launch import Worker, _work, launch
+from messi.sweeps.launchers.local import Local, Worker, _work
 from messi.sweeps.plan import Outcome, Plan, Planned
 
 DIES = """
@@ -56,6 +57,11 @@ def config(seed: int = 0, *, target: str = "a1", steps: int = 12) -> RunConfig:
     )
 
 
+def launch(plan: Plan, *, jobs: int = 1, on_end: Callable[[Outcome], None] = lambda _outcome: None) -> list[Outcome]:
+    Local(jobs=jobs, devices=("cpu",)).launch(plan, on_end)
+    return plan.outcomes()
+
+
 def planned(seed: int, **changes: object) -> Planned:
     return Planned({"method": "ERM", "seed": seed}, replace(config(seed), **changes))  # type: ignore[arg-type]
 
@@ -66,19 +72,19 @@ def test_what_fails_or_dies_does_not_stop_the_others(tmp_path: Path) -> None:
     runs = [planned(0), planned(1, target=("nowhere",)), planned(2, algorithm=dies), planned(3)]
     plan, ended = Plan(tmp_path / "plan", runs), []
 
-    def told(outcome: Outcome) -> None:
+    def on_end(outcome: Outcome) -> None:
         ended.append(outcome.labels["seed"])
 
-    outcomes = launch(plan, jobs=2, devices=["cpu"], told=told)
+    outcomes = launch(plan, jobs=2, on_end=on_end)
     assert [outcome.state for outcome in outcomes] == ["done", "failed", "failed", "done"]
     assert "nowhere" in outcomes[1].reason
-    assert outcomes[2].reason == "Its process was ended by signal SIGKILL; the machine may have run out of memory."
+    assert outcomes[2].reason == "The process ended with SIGKILL; the machine may have run out of memory."
     assert sorted(ended) == [0, 1, 2, 3]
     alone = run(config(3), out=tmp_path / "alone", device="cpu")
     assert outcomes[3].result().target == alone.target
 
     before = (outcomes[0].path / "result.json").stat().st_mtime_ns
-    again = launch(Plan(tmp_path / "plan", [planned(0), planned(1)]), jobs=2, devices=["cpu"])
+    again = launch(Plan(tmp_path / "plan", [planned(0), planned(1)]), jobs=2)
     assert [outcome.state for outcome in again] == ["done", "done"]
     assert (outcomes[0].path / "result.json").stat().st_mtime_ns == before
 
@@ -86,17 +92,17 @@ def test_what_fails_or_dies_does_not_stop_the_others(tmp_path: Path) -> None:
 def test_a_process_that_is_asked_to_stop_says_so_and_its_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text(DIES.replace("SIGKILL", "SIGTERM"))
     plan = Plan(tmp_path / "plan", [planned(0, algorithm=ALGORITHMS.config(str(tmp_path / "dies.py"))())])
-    (outcome,) = launch(plan, jobs=1, devices=["cpu"])
-    assert (outcome.state, outcome.reason) == ("failed", "Its process was ended by signal SIGTERM.")
-    (outcome,) = launch(plan, jobs=1, devices=["cpu"])  # the seventh step was taken and is not taken again
+    (outcome,) = launch(plan)
+    assert (outcome.state, outcome.reason) == ("failed", "The process ended with SIGTERM.")
+    (outcome,) = launch(plan)  # the seventh step was taken and is not taken again
     assert outcome.state == "done"
 
 
 def test_a_process_that_is_ended_before_it_trains_says_so(tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text((DIES + BEFORE_TRAINING).replace("SIGKILL", "SIGTERM"))
     plan = Plan(tmp_path / "plan", [planned(0, algorithm=ALGORITHMS.config(str(tmp_path / "dies.py"))())])
-    (outcome,) = launch(plan, jobs=1, devices=["cpu"])
-    assert (outcome.state, outcome.reason) == ("failed", "Its process was ended by signal SIGTERM.")
+    (outcome,) = launch(plan)
+    assert (outcome.state, outcome.reason) == ("failed", "The process ended with SIGTERM.")
 
 
 def test_a_killed_plan_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -106,11 +112,12 @@ def test_a_killed_plan_goes_on_where_it_was(tmp_path: Path) -> None:
 import json
 from pathlib import Path
 from messi.engine.config import RunConfig
-from messi.sweeps.launch import launch
+from messi.sweeps.launchers.local import Local
 from messi.sweeps.plan import Plan, Planned
 if __name__ == "__main__":
     config = RunConfig.from_dict(json.loads({json.dumps(long.config.to_dict())!r}))
-    launch(Plan(Path({str(plan.folder)!r}), [Planned({dict(long.labels)!r}, config)]), jobs=1, devices=["cpu"])
+    plan = Plan(Path({str(plan.folder)!r}), [Planned({dict(long.labels)!r}, config)])
+    Local(jobs=1, devices=("cpu",)).launch(plan)
 """
     (tmp_path / "script.py").write_text(script)
     process = subprocess.Popen([sys.executable, str(tmp_path / "script.py")])
@@ -122,7 +129,7 @@ if __name__ == "__main__":
     with (folder / "lock").open() as lock:  # until its worker has saved and gone
         fcntl.flock(lock, fcntl.LOCK_EX)
     assert plan.outcome(long).state == "started"
-    outcomes = launch(plan, jobs=1, devices=["cpu"])
+    outcomes = launch(plan)
     assert [outcome.state for outcome in outcomes] == ["done"]
     run(long.config, out=tmp_path / "alone", device="cpu")
     for name in ("records.jsonl", "result.json"):
@@ -135,7 +142,7 @@ KILLED = """
 import json, os, signal
 from pathlib import Path
 from messi.engine.config import RunConfig
-from messi.sweeps.launch import Worker, launch
+from messi.sweeps.launchers.local import Local, Worker
 from messi.sweeps.plan import Plan, Planned
 
 def killed(*_):
@@ -148,7 +155,7 @@ if __name__ == "__main__":
     if moment == "handed out":
         Worker.begin = lambda *parts: killed(begin(*parts))
     runs = [Planned({{"seed": seed}}, RunConfig.from_dict(json.loads(text))) for seed, text in enumerate({configs!r})]
-    launch(Plan(Path({folder!r}), runs), jobs=1, devices=["cpu"], told=killed)
+    Local(jobs=1, devices=("cpu",)).launch(Plan(Path({folder!r}), runs), killed)
 """
 
 
@@ -182,7 +189,7 @@ def test_a_failure_is_forgotten_once_the_run_is_done_by_whomever(tmp_path: Path)
     plan = Plan(tmp_path / "plan", [planned(0)])
     plan.note_failure(plan.runs[0], "Another process was working on it.")
     run(plan.runs[0].config, out=plan.path(plan.runs[0]), device="cpu")
-    assert [outcome.state for outcome in launch(plan, jobs=1, devices=["cpu"])] == ["done"]
+    assert [outcome.state for outcome in launch(plan)] == ["done"]
     assert list(plan.folder.glob("failed/*")) == []
 
 
@@ -191,15 +198,15 @@ def test_a_run_that_is_done_although_its_process_died_is_no_failure(
 ) -> None:
     """As when a worker dies before it says so, or another process finishes the run meanwhile."""
     real, ended = Worker.answer, list[Outcome]()
-    monkeypatch.setattr(Worker, "answer", lambda worker: real(worker) or "Its process was ended.")
+    monkeypatch.setattr(Worker, "answer", lambda worker: real(worker) or "The process ended.")
     plan = Plan(tmp_path / "plan", [planned(0)])
-    launch(plan, jobs=1, devices=["cpu"], told=ended.append)
+    launch(plan, on_end=ended.append)
     assert [outcome.state for outcome in ended] == ["done"]
     assert list(plan.folder.glob("failed/*")) == []
 
 
 def test_runs_share_the_threads_that_the_plan_may_use(tmp_path: Path) -> None:
-    outcomes = launch(Plan(tmp_path, [planned(0)]), jobs=1, devices=["cpu"])
+    outcomes = launch(Plan(tmp_path, [planned(0)]))
     assert torch.get_num_threads() == 1, "OMP_NUM_THREADS says so, however many cores there are"
     assert RunDir(outcomes[0].path).read_timing().device == "CPU, 1 threads"
 
@@ -208,9 +215,9 @@ def test_a_worker_that_nobody_listens_to_any_more_leaves_quietly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after Ctrl-C at the very end of a run, which is then done."""
-    monkeypatch.setattr("messi.sweeps.launch._end_with_parent", lambda: None)  # here it would be that of the tests
+    monkeypatch.setattr("messi.sweeps.launchers.local._stop_with_parent", lambda: None)  # the parent of the tests
     ours, theirs = multiprocessing.Pipe()
-    ours.send((json.dumps(config().to_dict()), str(tmp_path / "run")))
+    ours.send((config().to_dict(), str(tmp_path / "run")))
     ours.close()
     _work(theirs, "cpu", 1)
     assert RunDir(tmp_path / "run").state() == "done"
@@ -220,11 +227,29 @@ def test_what_is_done_of_a_plan_needs_no_data(tmp_path: Path) -> None:
     labels, domains = np.arange(60) % 2, np.repeat(["a1", "b1", "c1"], 20)
     np.savez(tmp_path / "data.npz", inputs=np.eye(60), labels=labels, domains=domains)
     plan = Plan(tmp_path / "plan", [planned(0, data=Arrays(path=str(tmp_path / "data.npz")))])
-    assert [outcome.state for outcome in launch(plan, jobs=1, devices=["cpu"])] == ["done"]
+    assert [outcome.state for outcome in launch(plan)] == ["done"]
     (tmp_path / "data.npz").unlink()
-    assert [outcome.state for outcome in launch(plan, jobs=1, devices=["cpu"])] == ["done"]
+    assert [outcome.state for outcome in launch(plan)] == ["done"]
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(MessiError, match="several 'ERM_seed0"):
+    with pytest.raises(MessiError, match="several are called 'ERM_seed0"):
         Plan(tmp_path, [planned(0), planned(0)])
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_only_devices_of_this_machine_are_accepted(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    here = ("cpu", "cuda", "cuda:0", "cuda:1") if gpus else ("cpu",)
+    assert Local(devices=here).describe(9).endswith(f"{len(here)} at a time on {', '.join(here)}")
+    assert Local().describe(9) == ("2 at a time on cuda:0, cuda:1" if gpus else "1 at a time on cpu")
+    for wrong in {"foo", "cuda", "cuda:1", "cuda:2", "cuda:-1", "mps", ""} - set(here):
+        with pytest.raises(MessiError) as raised:
+            Local(devices=("cpu", wrong))
+        assert str(raised.value).startswith(f"There is no device named '{wrong}'; there are: {', '.join(here)}.")
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_there_must_be_at_least_one_job(jobs: int) -> None:
+    with pytest.raises(MessiError, match=f"jobs must be at least 1, but is {jobs}"):
+        Local(jobs=jobs)

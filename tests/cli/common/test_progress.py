@@ -2,7 +2,7 @@
 
 import pytest
 
-from messi.cli.progress import Bar, PlainLines, pace
+from messi.cli.common.progress import Bar, PlainLines, pace
 
 
 @pytest.mark.parametrize("name", ["erm -> {x}", "erm -> cam{0}", "erm -> [/red]", "erm -> [red]"])
@@ -22,7 +22,7 @@ def test_a_bar_shows_any_name_as_it_is(
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, as a list of one number that a test can set."""
     now = [100.0]
-    monkeypatch.setattr("messi.cli.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("messi.cli.common.progress.time.monotonic", lambda: now[0])
     return now
 
 
@@ -31,7 +31,7 @@ def test_plain_lines_begin_with_what_the_run_is_about(clock: list[float], capsys
     lines.started(0, 300)
     assert capsys.readouterr().out == "erm: 300 steps, data pets, target sketch, device cpu\n"
     lines.started(20, 300)
-    assert "going on after step 20 of 300, data pets" in capsys.readouterr().out
+    assert "resuming after step 20 of 300, data pets" in capsys.readouterr().out
 
 
 def test_plain_lines_show_the_loss_where_nothing_was_said_for_ten_seconds(
@@ -39,19 +39,30 @@ def test_plain_lines_show_the_loss_where_nothing_was_said_for_ten_seconds(
 ) -> None:
     lines = PlainLines("erm")
     lines.started(0, 300)
-    for step, seconds in ((10, 4.0), (20, 10.0), (30, 14.0), (40, 20.0)):
-        clock[0] = 100 + seconds
-        lines.logged(step, {"cls": 1 / step})
-        if step == 30:
-            lines.evaluated(step, 0.5)
+    for step, seconds, accuracy in ((10, 4, None), (20, 10, None), (30, 14, 0.5), (40, 20, None), (41, 25, None)):
+        clock[0] = 100.0 + seconds
+        if step % 10 == 0:
+            lines.logged(step, {"cls": 1 / step})
+        if accuracy:
+            lines.evaluated(step, accuracy)
+        lines.stepped(step)
     assert capsys.readouterr().out.splitlines() == [
         "erm: 300 steps",
         "erm: step 20/300  2.0 steps/s  cls 0.05",
         "erm: step 30/300  val 50.0%  2.1 steps/s  cls 0.0333",
     ]
-    clock[0] = 124
-    lines.logged(50, {"cls": 0.02})
-    assert capsys.readouterr().out == "erm: step 50/300  2.1 steps/s  cls 0.02\n"
+
+
+def test_a_step_is_printed_once_however_long_ago_the_last_line_was(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = PlainLines("erm")
+    lines.started(0, 300)
+    clock[0] = 150
+    lines.logged(300, {"cls": 0.02})
+    lines.evaluated(300, 0.5)
+    lines.stepped(300)
+    assert capsys.readouterr().out.splitlines()[1:] == ["erm: step 300/300  val 50.0%  6.0 steps/s  cls 0.02"]
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from messi.cli.results import print_held_out, print_results
-from reports.helpers import Sample
+from messi.cli.common.results import print_held_out, print_results
+from tests.reports.helpers import Sample
 
 PROTOCOL = {
     "protocol": "messi",

@@ -1,4 +1,4 @@
-"""How a run is shown while it goes: a bar in a terminal, plain lines elsewhere."""
+"""The progress of a run or of work on data: a bar in a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,22 +15,22 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from messi.cli.output import Terminal, note, say
+from messi.cli.common.output import Terminal, note, say
 from messi.core.printable import printable
 from messi.data.watcher import Watcher
 from messi.engine.observers import Observer
 
 _QUIET = 10.0
-"""Seconds after the last line until loss terms are worth one."""
+"""Seconds without a line after which loss terms get one."""
 
 
 def progress(name: str, about: Callable[[], str] = str) -> Observer:
-    """Return the observer that suits the output; plain lines begin with what the run is about."""
+    """Return the observer that suits standard output; plain lines begin with a description of the run."""
     return Bar(name) if Terminal().is_terminal else PlainLines(name, about)
 
 
 def data_progress() -> Watcher:
-    """Return the watcher of work on data that suits the output."""
+    """Return the observer of work on data that suits standard error."""
     return DataBar() if Terminal(stderr=True).is_terminal else DataLines()
 
 
@@ -43,9 +43,9 @@ class Bar:
     """A progress bar with speed, time left, the loss terms and the last validation accuracy."""
 
     def __init__(self, name: str) -> None:
-        status = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # what a narrow terminal may cut
+        status = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # the part that a narrow terminal cuts
         self._progress = Progress(
-            TextColumn("{task.description}", markup=False),  # names of domains may hold brackets and braces
+            TextColumn("{task.description}", markup=False),  # names of domains may contain brackets and braces
             BarColumn(bar_width=16),
             MofNCompleteColumn(),
             _Speed(),
@@ -65,7 +65,7 @@ class Bar:
         """Move the bar."""
         self._progress.update(self._task, completed=step, status=f"{self._accuracy}{self._terms}")
 
-    def logged(self, step: int, terms: Mapping[str, float]) -> None:  # noqa: ARG002 (the protocol's)
+    def logged(self, step: int, terms: Mapping[str, float]) -> None:  # noqa: ARG002 (part of the protocol)
         """Show the loss terms."""
         self._terms = format_terms(terms)
 
@@ -74,37 +74,38 @@ class Bar:
         self._accuracy = f"val {accuracy:.1%}  "
 
     def finished(self) -> None:
-        """Leave the bar as it is."""
+        """Leave the bar on the screen."""
         self._progress.stop()
 
 
 class PlainLines:
-    """A line at the start, for every evaluation, and for loss terms where nothing was said for a while."""
+    """A line at the start and for every evaluation, and one with the loss terms after a while without any."""
 
     def __init__(self, name: str, about: Callable[[], str] = str) -> None:
-        self._name, self._about, self._terms = name, about, ""
+        self._name, self._about, self._terms, self._logged = name, about, "", False
 
     def started(self, step: int, steps: int) -> None:
-        """Say where training begins, and what it is about."""
+        """Print where training begins, and the description of the run."""
         self._first, self._steps, self._start = step, steps, time.monotonic()
-        begin = f"going on after step {step} of {steps}" if step else f"{steps} steps"
+        begin = f"resuming after step {step} of {steps}" if step else f"{steps} steps"
         self._print(", ".join(filter(None, (begin, self._about()))))
 
-    def stepped(self, step: int) -> None:
-        """Nothing to say for a single step."""
-
-    def logged(self, step: int, terms: Mapping[str, float]) -> None:
-        """Keep the terms for the next line, and print one if the last is long ago."""
-        self._terms = format_terms(terms)
-        if time.monotonic() - self._printed >= _QUIET:
-            self._print_step(step)
+    def logged(self, step: int, terms: Mapping[str, float]) -> None:  # noqa: ARG002 (part of the protocol)
+        """Keep the terms for the next line."""
+        self._terms, self._logged = format_terms(terms), True
 
     def evaluated(self, step: int, accuracy: float) -> None:
         """Print a line."""
         self._print_step(step, f"val {accuracy:.1%}")
 
+    def stepped(self, step: int) -> None:
+        """Print new loss terms if the last line is old; the evaluation of this step, if any, is already printed."""
+        if self._logged and time.monotonic() - self._printed >= _QUIET:
+            self._print_step(step)
+        self._logged = False
+
     def finished(self) -> None:
-        """Nothing is left open."""
+        """Nothing to print."""
 
     def _print_step(self, step: int, *found: str) -> None:
         speed = (step - self._first) / max(time.monotonic() - self._start, 1e-9)
@@ -116,10 +117,10 @@ class PlainLines:
 
 
 class DataLines:
-    """Two lines for every piece of work on data, on the error output: results go to the other."""
+    """Two lines on standard error for every piece of work on data."""
 
     def started(self, text: str, total: int | None) -> None:
-        """Say what begins."""
+        """Print what begins."""
         self._start, self._done, self._total = time.monotonic(), 0, total
         self.noted(text)
 
@@ -128,7 +129,7 @@ class DataLines:
         self._done += number
 
     def finished(self) -> None:
-        """Say how long it took."""
+        """Print how long it took."""
         end = "done" if self._done >= (self._total or 1) else "stopped"
         self.noted(f"{end} after {time.monotonic() - self._start:.1f} s")
 
@@ -141,7 +142,7 @@ class DataBar(DataLines):
     """A progress bar for every piece of work on data."""
 
     def started(self, text: str, total: int | None) -> None:
-        """Show the bar under what it is of."""
+        """Print what begins, and a bar below."""
         super().started(text, total)
         self._bar = Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Terminal(stderr=True))
         self._bar.start()
@@ -153,13 +154,13 @@ class DataBar(DataLines):
         self._bar.advance(self._task, number)
 
     def finished(self) -> None:
-        """Leave the bar as it is and say how long it took."""
+        """Leave the bar on the screen and print how long it took."""
         self._bar.stop()
         super().finished()
 
 
 def pace(speed: float) -> str:
-    """Return steps per second, or seconds per step where these are many."""
+    """Return steps per second, or seconds per step if they are more than one."""
     if not speed:
         return "- steps/s"
     return f"{speed:.1f} steps/s" if speed >= 1 else f"{1 / speed:.1f} s/step"
