@@ -1,6 +1,7 @@
 """The site builds strictly, has no broken link, and works from the file system at any width."""
 
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -110,3 +111,16 @@ def test_search_and_dark_mode_work_from_the_file_system(site: Path, browser: "Br
     page.locator(".md-search-result__item").first.wait_for(timeout=20_000)
     assert not [url for url in requests if url.startswith("http")]
     page.close()
+
+
+def test_the_numbers_in_the_readme_are_in_the_files_they_link_to() -> None:
+    rows = re.findall(r"^\| [^|]+ \| ([\d. ±x]+) \| \[[^]]+\]\(([^)]+)\) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(rows) == 3
+    for number, source in rows:
+        assert number.removesuffix(" x") in (ROOT / source).read_text()
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_the_repository_lead_to_files(name: str) -> None:
+    links = re.findall(r"\]\((?!\w+:|#)([^)#]+)", (ROOT / name).read_text())
+    assert not [link for link in links if not (ROOT / link).exists()]
