@@ -12,7 +12,7 @@ from messi.algorithms.irm import IRM
 from messi.algorithms.vrex import VREx
 from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper
-from messi.losses.classification import domain_mean_cross_entropy
+from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
 
 DOMAINS = torch.tensor([0, 1, 3, 3, 0, 0, 1, 0, 1, 3, 1, 3])

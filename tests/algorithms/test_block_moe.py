@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from moe_toys import ENCODER, NAMES, fit, make, separable
 
 from messi.algorithms.common.base import ALGORITHMS
 from messi.core.batch import Batch
@@ -21,6 +20,8 @@ from messi.engine.run import run
 from messi.engine.stepper import AdamStepper, Flatness, total
 from messi.evaluation.model import load
 from messi.evaluation.predict import predict
+
+from .moe_toys import ENCODER, NAMES, fit, make, separable
 
 EACH = pytest.mark.parametrize("name", NAMES)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from blind import Blind, Differentiate
 from torch.nn import functional
 
 from messi.algorithms.common.base import ALGORITHMS, Algorithm, build
@@ -22,6 +21,8 @@ from messi.engine.run import run
 from messi.engine.stepper import AdamStepper, total
 from messi.evaluation.model import load
 from messi.models.encoder import EncoderConfig
+
+from .blind import Blind, Differentiate
 
 # A CPU is quicker with less than its own size; resampled positions then have no deterministic gradient on a GPU.
 _VIT = ("test_vit", (3, 160, 160) if torch.cuda.is_available() else (3, 48, 48))

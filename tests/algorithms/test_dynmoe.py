@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from moe_toys import fit, make, separable
 
+from messi.algorithms.dynmoe import direction_diversity, direction_simplicity
 from messi.engine.stepper import AdamStepper, Flatness
-from messi.losses.expert_directions import direction_diversity, direction_simplicity
 from messi.models.moe_dynamic import DynamicMoeLayer
+
+from .moe_toys import fit, make, separable
 
 
 def layers(algorithm: Any) -> list[DynamicMoeLayer]:

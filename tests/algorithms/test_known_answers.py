@@ -23,7 +23,7 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import RunResult, run
 from messi.engine.stepper import AdamStepper
 from messi.losses.ssi.loss import ssi_loss
-from messi.losses.ssi.selectors import Selector, select
+from messi.losses.ssi.slots import Selector, select
 from messi.models.encoder import EncoderConfig
 from messi.models.head import HeadOutput
 

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from messi.algorithms.erm import ERM
-from messi.algorithms.mldg import MLDG
+from messi.algorithms.mldg import MLDG, with_gradient
 from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper
 from messi.models.encoder import EncoderConfig
@@ -121,3 +121,21 @@ def test_the_copy_is_a_tool_and_keeps_nothing() -> None:
         algorithm.update(make_batch([0, 1, 2, 3]), AdamStepper(algorithm, learning_rate=1e-2, weight_decay=0))
         ends.append(algorithm.network.state_dict()["1.weight"])
     assert torch.equal(*ends)
+
+
+def test_given_value_and_gradient_add_to_an_ordinary_loss() -> None:
+    first, second = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
+    given = [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0])]
+    loss = with_gradient(torch.tensor(7.0), [first, second], given)
+    assert loss.item() == 7
+    (2 * loss + first.sum()).backward()
+    assert first.grad is not None
+    assert second.grad is not None
+    assert first.grad.tolist() == [3.0, 5.0]
+    assert second.grad.tolist() == [6.0, 8.0, 10.0]
+
+
+def test_no_gradient_flows_back_through_the_given_value() -> None:
+    source, parameter = torch.ones((), requires_grad=True), torch.ones(2, requires_grad=True)
+    with_gradient(3 * source, [parameter], [torch.zeros(2)]).backward()
+    assert source.grad is None

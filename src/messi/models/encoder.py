@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from messi.core.batch import InputSpec
+from messi.core.batch import InputSpec, Task
 from messi.core.config import Bounds, Config
 from messi.core.errors import MessiError
 from messi.models import (
@@ -158,6 +158,15 @@ class Encoder(nn.Module):
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         features: Tensor = self.network(inputs)
         return features
+
+
+def build_classifier(encoder: EncoderConfig, task: Task) -> nn.Sequential:
+    """Return an encoder and a linear classifier as one module [B, ...] -> [B, classes], for methods that keep several.
+
+    The encoder starts from pretrained weights if the config says so.
+    """
+    built = encoder.build(task.input_shape)
+    return nn.Sequential(built, nn.Linear(built.width, task.num_classes))
 
 
 def _one_line(error: Exception) -> str:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from messi.losses.risk_variance import risk_variance
+from messi.algorithms.vrex import risk_variance
 
 
 def test_mean_squared_deviation_by_hand_without_the_absent_domain() -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from messi.losses.gradient_penalty import gradient_penalty
+from messi.algorithms.dann import gradient_penalty
 
 
 def test_by_hand_with_squares() -> None:

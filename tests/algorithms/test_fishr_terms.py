@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from messi.algorithms.fishr import gradient_variances, variance_distance
 from messi.discrepancy.domains import membership
-from messi.losses.gradient_variance import gradient_variances, variance_distance
 
 
 def example(domains: list[int], *, classes: int = 3, width: int = 4) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from messi.losses.invariant_risk import invariant_risk, scale_gradients
+from messi.algorithms.irm import invariant_risk, scale_gradients
 
 DOMAINS = torch.tensor([0, 3, 1, 0, 1, 0, 1, 1, 0])
 """Domain 2 is absent, domain 3 has one example."""

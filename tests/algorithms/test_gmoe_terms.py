@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from messi.losses.expert_balance import importance_variation, load_variation, squared_variation
+from messi.algorithms.gmoe import importance_variation, load_variation, squared_variation
 
 
 def slow_variation(amounts: list[float]) -> float:

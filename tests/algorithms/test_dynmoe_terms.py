@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from messi.losses.expert_directions import direction_diversity, direction_simplicity
+from messi.algorithms.dynmoe import direction_diversity, direction_simplicity
 
 ALL = torch.ones(3, dtype=torch.bool)
 
