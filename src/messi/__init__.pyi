@@ -46,7 +46,7 @@ from messi.core.config import Bounds as Bounds
 from messi.core.config import LogUniform as LogUniform
 from messi.core.config import OneOf as OneOf
 from messi.core.config import Uniform as Uniform
-from messi.losses.classification import domain_mean_cross_entropy as domain_mean_cross_entropy
+from messi.losses.by_domain import domain_mean_cross_entropy as domain_mean_cross_entropy
 
 # For a data set of your own.
 from messi.data.datasets.common.base import DataConfig as DataConfig

@@ -114,7 +114,9 @@ def test_search_and_dark_mode_work_from_the_file_system(site: Path, browser: "Br
 
 
 def test_the_numbers_in_the_readme_are_in_the_files_they_link_to() -> None:
-    rows = re.findall(r"^\| [^|]+ \| ([\d. ±x]+) \| \[[^]]+\]\(([^)]+)\) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| [^|]+ \| ([\d. ±x]+) \| \[[^]]+\]\(([^)]+)\) \|$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
     assert len(rows) == 3
     for number, source in rows:
         assert number.removesuffix(" x") in (ROOT / source).read_text()
