@@ -80,9 +80,9 @@ def messi_loader(root: Path) -> tuple[Loader, float]:
         labels=[examples.labels[m] for m in members],
         seed=0,
     )
-    vault = SealedData(examples, split)
+    sealed = SealedData(examples, split)
     return Loader(
-        vault=vault,
+        data=sealed,
         spec=SPEC,
         device=torch.device("cpu"),
         sampler=sampler,

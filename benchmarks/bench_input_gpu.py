@@ -23,7 +23,7 @@ from messi.algorithms.common.base import build
 from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, InputSpec, Task
 from messi.core.seeding import deterministic
-from messi.data import augment, kernels
+from messi.data import augment, augment_kernels
 from messi.data.augment import AugmentationConfig
 from messi.data.examples import Examples
 from messi.data.images import Images
@@ -78,9 +78,9 @@ def make_loader(images: Images) -> Loader:
         labels=[labels[m] for m in members],
         seed=0,
     )
-    vault = SealedData(examples, split)
+    sealed = SealedData(examples, split)
     return Loader(
-        vault=vault,
+        data=sealed,
         spec=SPEC,
         device=DEVICE,
         sampler=sampler,
@@ -121,7 +121,7 @@ def assert_equal_results(images: Images) -> str:
 
 def compare(images: Images, drawn: augment.Parameters) -> Tensor:
     on_gpu = images.gather().to(DEVICE)
-    ours = kernels.augment(on_gpu, drawn.map(Tensor.cuda), WHOLE).round()
+    ours = augment_kernels.augment(on_gpu, drawn.map(Tensor.cuda), WHOLE).round()
     return (ours - torchvision_images(on_gpu, drawn).float()).abs().cpu()
 
 
@@ -159,7 +159,7 @@ def gpu_time(work: Callable[[int], object], repeats: int) -> float:
 def time_batches(images: Images) -> list[tuple[str, float]]:
     resident = place(images, DEVICE)
     assert resident.pixels.is_cuda
-    pinned = place(images, DEVICE, gpu_room=0)
+    pinned = place(images, DEVICE, gpu_space=0)
     assert pinned.pixels.is_pinned()
     rows = []
     for name, placed in (
@@ -172,7 +172,7 @@ def time_batches(images: Images) -> list[tuple[str, float]]:
     some = resident.select(slice(0, 96))
     drawn = augment.draw_parameters(some.sizes, torch.Generator().manual_seed(2)).map(Tensor.cuda)
     on_gpu = some.to(DEVICE)
-    rows.append(("of which the three kernels", gpu_time(lambda _: kernels.augment(on_gpu, drawn, SPEC), 50)))
+    rows.append(("of which the three kernels", gpu_time(lambda _: augment_kernels.augment(on_gpu, drawn, SPEC), 50)))
     transform = v2.Compose(
         [
             v2.RandomResizedCrop(224, scale=(0.7, 1.0), antialias=True),

@@ -71,7 +71,7 @@ def make_loader(
         seed=seed,
     )
     return Loader(
-        vault=SealedData(examples, split),
+        data=SealedData(examples, split),
         spec=SPEC,
         device=CPU,
         seed=seed,
@@ -153,7 +153,7 @@ def features(kind: Sampling, *, number: int, per_domain: int) -> tuple[Examples,
     return (
         examples,
         sampler,
-        Loader(vault=SealedData(examples, split), spec=InputSpec(shape=(3,)), device=CPU, sampler=sampler),
+        Loader(data=SealedData(examples, split), spec=InputSpec(shape=(3,)), device=CPU, sampler=sampler),
     )
 
 
@@ -179,7 +179,7 @@ def evaluated(loader: Loader, role: Role, domain: int, size: int = 7) -> tuple[T
 def test_an_evaluation_walks_once_through_a_domain_in_order(even: bool) -> None:
     examples = coded(even=even)
     split, loader = split_of(examples), make_loader(examples, augmentation="domainbed")
-    loader.vault.open_target()
+    loader.data.open_target()
     roles: tuple[Role, ...] = ("train", "source_val", "target")
     for role in roles:
         for domain, indices in split.of(role).items():
@@ -200,7 +200,7 @@ def test_augmented_validation_is_the_same_each_time_and_of_the_source_validation
     augmented = make_loader(examples, augmentation="domainbed", validation_augmentation=True)
     other_seed = make_loader(examples, augmentation="domainbed", validation_augmentation=True, seed=1)
     for loader in (plain, augmented, other_seed):
-        loader.vault.open_target()
+        loader.data.open_target()
     inputs, labels = evaluated(augmented, "source_val", 0)
     augmented.batch(3)
     assert torch.equal(evaluated(augmented, "source_val", 0)[0], inputs)
@@ -223,10 +223,10 @@ def test_without_augmentation_of_the_training_images_there_is_none_of_the_valida
 @pytest.mark.parametrize("shape", [(3,), (1, 28, 28), (2, 28, 28)])
 def test_the_augmentation_of_colour_images_is_refused_for_other_inputs(shape: tuple[int, ...]) -> None:
     examples = TwoSubsets(per_domain=30).load()
-    vault = SealedData(examples, split_of(examples))
-    with pytest.raises(MessiError, match="'domainbed' is for colour images; choose --augmentation none"):
+    sealed = SealedData(examples, split_of(examples))
+    with pytest.raises(MessiError, match="'domainbed' requires colour images; choose --augmentation none"):
         Loader(
-            vault=vault,
+            data=sealed,
             spec=InputSpec(shape=shape),
             device=CPU,
             augmentation=AugmentationConfig(augmentation="domainbed", validation_augmentation=False),
@@ -235,7 +235,7 @@ def test_the_augmentation_of_colour_images_is_refused_for_other_inputs(shape: tu
 
 def test_a_loader_for_evaluation_alone_says_so() -> None:
     examples = coded()
-    loader = Loader(vault=SealedData(examples, split_of(examples)), spec=SPEC, device=CPU)
+    loader = Loader(data=SealedData(examples, split_of(examples)), spec=SPEC, device=CPU)
     assert len(evaluated(loader, "source_val", 0)[0]) == 6
     with pytest.raises(MessiError, match="no sampler"):
         loader.batch(0)

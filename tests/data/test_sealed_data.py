@@ -18,7 +18,7 @@ from messi.engine.loop import measure, train
 
 
 @pytest.fixture
-def vault() -> SealedData:
+def sealed() -> SealedData:
     examples = TwoSubsets(per_domain=50).load()
     return SealedData(
         examples,
@@ -26,17 +26,17 @@ def vault() -> SealedData:
     )
 
 
-def test_inputs_labels_and_indices_of_the_target_are_sealed_until_opened(vault: SealedData) -> None:
+def test_inputs_labels_and_indices_of_the_target_are_sealed_until_opened(sealed: SealedData) -> None:
     with pytest.raises(TargetSealedError):
-        vault.indices("target", 1)
+        sealed.indices("target", 1)
     one_target_among_sources = torch.tensor([0, 75, 120])
-    for read in (vault.features, vault.labels):
+    for read in (sealed.features, sealed.labels):
         with pytest.raises(TargetSealedError):
             read(one_target_among_sources)
-    assert len(vault.features(torch.tensor([0, 120]))) == 2
-    vault.open_target()
-    assert len(vault.indices("target", 1)) == 50
-    assert len(vault.features(one_target_among_sources)) == 3
+    assert len(sealed.features(torch.tensor([0, 120]))) == 2
+    sealed.open_target()
+    assert len(sealed.indices("target", 1)) == 50
+    assert len(sealed.features(one_target_among_sources)) == 3
 
 
 def test_a_method_that_reaches_for_the_target_stops_the_run(
@@ -48,7 +48,7 @@ def test_a_method_that_reaches_for_the_target_stops_the_run(
     honest = MESSI.loss
 
     def peek(self: MESSI, batch: Batch) -> LossTerms:
-        parts.loader.vault.features(torch.arange(len(config.data.load())))
+        parts.loader.data.features(torch.arange(len(config.data.load())))
         return honest(self, batch)
 
     monkeypatch.setattr(MESSI, "loss", peek)

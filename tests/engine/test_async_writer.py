@@ -238,7 +238,7 @@ def test_a_write_that_fails_stops_the_run_at_the_next_step_and_nothing_is_writte
     begun = break_checkpoints(monkeypatch, after=0)
     watcher = Watcher(6, fails_meanwhile)
     folder = RunDir(tmp_path / "run")
-    with pytest.raises(MessiError, match=r"Could not write .*last.safetensors: No space left.*run the same command"):
+    with pytest.raises(MessiError, match=r"Could not write .*last.safetensors: No space left.*repeat the command"):
         run(quick_config, out=folder.path, device="cpu", observers=[watcher])
     assert watcher.steps == [1, 2, 3, 4, 5, 6]
     assert begun == ["seen.safetensors", "model.safetensors", "last.safetensors"]

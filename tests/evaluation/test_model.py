@@ -83,7 +83,7 @@ def test_a_model_of_features_takes_no_pictures(tmp_path: Path, quick_config: Run
 def test_a_checkpoint_is_not_taken_for_a_model(folder: RunDir, tmp_path: Path) -> None:
     with pytest.raises(MessiError, match="is not a model file"):
         load(folder.last)
-    with pytest.raises(MessiError, match="is no run folder"):
+    with pytest.raises(MessiError, match="is not a run folder"):
         load(tmp_path)
     Image.new("RGB", (4, 4)).save(tmp_path / "x.png")
     with pytest.raises(MessiError, match="damaged or cut short"):

@@ -65,7 +65,7 @@ def test_a_run_that_did_not_record_macro_f1_at_every_evaluation_is_not_selected_
 
 def test_nothing_evaluated_and_an_unknown_rule_are_named() -> None:
     for rule in RULES:
-        with pytest.raises(MessiError, match="requires evaluations on '.*' data, but there are none"):
+        with pytest.raises(MessiError, match=r"requires evaluations on '.*' data, but there are none"):
             select([], rule)
     with pytest.raises(MessiError, match="no selection rule named 'oracle'"):
         select([], "oracle")

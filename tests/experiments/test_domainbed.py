@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import cell_of, made_results
 
 from messi.algorithms.common.base import ALGORITHMS
 from messi.cli.main import main
@@ -21,6 +20,8 @@ from messi.reports.paper_tables import Cell, Published, Table
 from messi.reports.statistics import summarise
 from messi.reports.table_markdown import markdown
 from messi.sweeps.plan import Label, Plan
+
+from .made_runs import cell_of, made_results
 
 ACCURACY = {
     ("ERM", "art_painting"): (0.80, 0.84),
@@ -138,7 +139,7 @@ def test_missing_data_is_one_sentence_before_anything_runs(tmp_path: Path, capsy
     options = ["--data", "pacs", "--rows", "ERM", "--path", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
     assert main(["reproduce", "domainbed", *options]) == 2
     told = capsys.readouterr()
-    assert "does not hold PACS: it must have the folders art_painting" in told.err
+    assert "does not contain PACS: it must contain the folders art_painting" in told.err
     assert told.out == ""
     assert not (tmp_path / "out").exists()
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import cell_of, made_results
 
 from messi.algorithms.messi import MESSI
 from messi.experiments.mechanism import VARIANTS, Mechanism
@@ -13,6 +12,8 @@ from messi.experiments.paper.ablations import MECHANISM
 from messi.reports.paper_tables import Published, Table
 from messi.reports.table_markdown import markdown
 from messi.sweeps.plan import Label
+
+from .made_runs import cell_of, made_results
 
 DEFAULT = MESSI.Config()
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import cell_of, made_results
 
 from messi.algorithms.messi import MESSI
 from messi.experiments.common.base import Experiment
@@ -13,6 +12,8 @@ from messi.experiments.readings import Readings
 from messi.experiments.readings_pacs import ReadingsPacs
 from messi.reports.paper_tables import Table
 from messi.sweeps.plan import Label
+
+from .made_runs import cell_of, made_results
 
 both = pytest.mark.parametrize(
     ("experiment", "other", "rate"),

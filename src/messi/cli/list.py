@@ -1,4 +1,4 @@
-"""``messi list``: what there is to choose from."""
+"""``messi list``: the algorithms, data sets, backbones and protocols to choose from."""
 
 import dataclasses
 import fnmatch
@@ -26,18 +26,18 @@ def main(arguments: list[str]) -> int:
 
 
 def show(kind: tyro.conf.Positional[Kind], pattern: tyro.conf.Positional[str] = "*", /) -> int:
-    """Print algorithms with their options, defaults and search ranges, data sets, backbones, or protocols.
+    """List algorithms or data sets with their options, backbones, or protocols with their settings.
 
     Args:
         kind: What to list.
-        pattern: Only those whose names match, such as 'deit*'.
+        pattern: Only names that match this pattern, such as 'deit*'.
 
     """
     if kind == "backbones":
         names = [*SMALL, *timm.list_models()] if pattern == "*" else timm.list_models(pattern)
         if not names:
-            raise MessiError(f"No backbone matches '{pattern}'; 'messi list backbones' shows all.")
-        say(*names)  # one name a line, for pipes
+            raise MessiError(f"No backbone matches '{pattern}'; 'messi list backbones' lists all.")
+        say(*names)  # one name per line, for pipes
     elif kind == "protocols":
         print_rows(_protocols())
     else:
@@ -50,7 +50,7 @@ def show(kind: tyro.conf.Positional[Kind], pattern: tyro.conf.Positional[str] = 
 
 
 def _protocols() -> list[Row]:
-    """Return a row for every setting: its value in each protocol, and the data sets with another value."""
+    """Return a row for every setting, with its value in each protocol and the data sets for which it differs."""
     rows: list[Row] = []
     for setting in TrainingConfig.open_fields():
         if setting == "augmentation":  # depends on the data set, in every protocol
@@ -66,7 +66,7 @@ def _protocols() -> list[Row]:
 
 
 def _describe(registry: Registry, name: str) -> list[Row]:
-    """Return a row that says what an entry is, and one for each of its options."""
+    """Return a row that describes an entry, and one for each of its options."""
     config = registry.config(name)
     what = registry.load(name).__doc__.splitlines()[0]
     ranges = searches(config)

@@ -17,9 +17,9 @@ from messi.cli.common.sources import called, find_data
 from messi.core.registry import short_name
 from messi.core.rundir import RunDir, folder_name
 from messi.data.datasets.common.base import ImageData
-from messi.data.examples import Examples
-from messi.data.summary import summary
-from messi.data.watcher import Watcher
+from messi.data.examples import Examples, summary
+from messi.data.listing import Listing
+from messi.data.progress import DataProgress
 from messi.engine.build import pick_device
 from messi.engine.config import RunConfig
 from messi.engine.leave_one_out import runs_of
@@ -32,11 +32,11 @@ from messi.reports.page import write_report
 def main(arguments: list[str]) -> int:
     """Train, print the results and write the report."""
     config, out, device, capture, saved = parse(arguments)
-    watcher = data_progress()
-    load = functools.cache(functools.partial(_load, config, watcher))
+    loading = data_progress()
     # Listing the images is enough to report an unknown domain; decoding them would take long.
-    known = config.data.listing(watcher) if isinstance(config.data, ImageData) else load()
-    configs = [config] if saved and not config.target else runs_of(config, known.domain_names)
+    listing = config.data.listing(loading) if isinstance(config.data, ImageData) else None
+    load = functools.cache(functools.partial(_load, config, loading, listing))
+    configs = [config] if saved and not config.target else runs_of(config, (listing or load()).domain_names)
     results = []
     for one in configs:
         name = "+".join(one.target) or "all"
@@ -54,9 +54,10 @@ def _about(config: RunConfig, device: str | None) -> str:
     return f"data {called(config.data)}, target {target}, device {pick_device(device)}"
 
 
-def _load(config: RunConfig, watcher: Watcher) -> Examples:
+def _load(config: RunConfig, loading: DataProgress, listing: Listing | None) -> Examples:
     """Load the data, and print its size and the input shape of the network."""
-    examples = config.data.load(watcher)
+    data = config.data
+    examples = data.load(loading, listing=listing) if isinstance(data, ImageData) else data.load(loading)
     spec = config.encoder.input_spec(examples.input_shape)
     say(f"data    {summary(examples, spec)}")
     return examples

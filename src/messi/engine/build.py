@@ -12,15 +12,16 @@ from messi.core.info import environment, version
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
+from messi.core.text import first_few
 from messi.data.examples import Examples, domain_indices
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
-from messi.data.recognise import seen_checksum, seen_digests
+from messi.data.progress import LogProgress
 from messi.data.sampling import Sampler
 from messi.data.sealed_data import SealedData
+from messi.data.seen_examples import seen_checksum, seen_digests
 from messi.data.splits import Split, make_split
-from messi.data.watcher import LogWatcher, some
 from messi.engine.averaging.choice import make_averager
 from messi.engine.config import RunConfig
 from messi.engine.loop import RunParts
@@ -49,8 +50,8 @@ def build_run(
         )
     _note_unseen_classes(examples, split)
     spec = config.encoder.input_spec(examples.input_shape)
-    vault = SealedData(placed(examples, device), split)
-    loader = loader_of(config, vault, spec, device, _sampler(config, examples, split))
+    sealed = SealedData(placed(examples, device), split)
+    loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     torch.manual_seed(derive_seed("initialise", config.seed))
     algorithm = build(config.algorithm, task=task, encoder=config.encoder).to(device)
@@ -80,9 +81,10 @@ def _note_unseen_classes(examples: Examples, split: Split) -> None:
         for label in sorted(set(examples.labels[indices].tolist()) - trained):
             unseen.setdefault(examples.classes[label], []).append(examples.domain_names[domain])
     if unseen:
-        names = [f"'{label}' (in {some(domains)})" for label, domains in unseen.items()]
-        LogWatcher().noted(
-            f"Some classes of the target have no training examples, so the model cannot learn them: {some(names, 10)}."
+        names = [f"'{label}' (in {first_few(domains)})" for label, domains in unseen.items()]
+        LogProgress().noted(
+            "Some classes of the target have no training examples, so the model cannot learn them: "
+            f"{first_few(names, 10)}."
         )
 
 
@@ -93,11 +95,11 @@ def split_of(config: RunConfig, examples: Examples) -> Split:
 
 
 def loader_of(
-    config: RunConfig, vault: SealedData, spec: InputSpec, device: torch.device, sampler: Sampler | None = None
+    config: RunConfig, sealed: SealedData, spec: InputSpec, device: torch.device, sampler: Sampler | None = None
 ) -> Loader:
     """Return the loader of a run, the same for training and for a later evaluation of its model."""
     return Loader(
-        vault=vault, spec=spec, device=device, seed=config.seed, sampler=sampler, augmentation=config.training
+        data=sealed, spec=spec, device=device, seed=config.seed, sampler=sampler, augmentation=config.training
     )
 
 

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 
 from messi.core.documents import write_document
-from messi.core.files import writing
+from messi.core.errors import writing
 from messi.core.records import EvaluationRecord, ExampleRecord, Role, RoleRecord, RoutingRecord
 from messi.core.run_documents import Result, RoleScores
 from messi.data.image_files import to_picture
@@ -50,7 +50,7 @@ def finish(parts: RunParts) -> None:
     """
     chosen = _save_average(parts, parts.averager) if parts.averager else _select(parts)
     parts.algorithm.load_state_dict(read_weights(parts.folder, step=chosen.step))
-    parts.loader.vault.open_target()
+    parts.loader.data.open_target()
     predictions = _evaluate(parts, chosen)
     for role, by_domain in predictions.items():
         for number, (domain, predicted) in enumerate(by_domain.items()):
@@ -122,15 +122,15 @@ def _result(parts: RunParts, chosen: Chosen) -> Result:
 def _record_routing(parts: RunParts, role: Role, domain: int, predicted: Predictions) -> None:
     if predicted.routing is None:
         return
-    vault = parts.loader.vault
-    means, counts = mean_routing_by_class(predicted.routing, predicted.labels, num_classes=len(vault.classes))
+    sealed = parts.loader.data
+    means, counts = mean_routing_by_class(predicted.routing, predicted.labels, num_classes=len(sealed.classes))
     for label, count in enumerate(counts.tolist()):
         if count:
             parts.metrics.write(
                 RoutingRecord(
                     role=role,
-                    domain=vault.domain_names[domain],
-                    label=vault.classes[label],
+                    domain=sealed.domain_names[domain],
+                    label=sealed.classes[label],
                     count=count,
                     experts=tuple(means[label].tolist()),
                 )
@@ -139,10 +139,10 @@ def _record_routing(parts: RunParts, role: Role, domain: int, predicted: Predict
 
 def _record_examples(parts: RunParts, role: Role, domain: int, predicted: Predictions) -> None:
     """Save evenly spaced images of a domain as PNG files, and record the prediction of each."""
-    vault = parts.loader.vault
-    if not vault.has_images:
+    sealed = parts.loader.data
+    if not sealed.has_images:
         return
-    indices = vault.indices(role, domain)
+    indices = sealed.indices(role, domain)
     probabilities = predicted.logits.softmax(-1)
     folder = parts.folder.examples
     for number in range(min(EXAMPLES_PER_DOMAIN, len(indices))):
@@ -151,17 +151,17 @@ def _record_examples(parts: RunParts, role: Role, domain: int, predicted: Predic
         file = folder / f"{role}-{domain}-{number}.png"
         with writing(file):
             folder.mkdir(exist_ok=True)
-            picture = to_picture(vault.images(indices[place : place + 1])[0])
+            picture = to_picture(sealed.images(indices[place : place + 1])[0])
             picture.thumbnail(THUMBNAIL)
             picture.save(file)
         experts = () if predicted.routing is None else tuple(predicted.routing[place].tolist())
         parts.metrics.write(
             ExampleRecord(
                 role=role,
-                domain=vault.domain_names[domain],
+                domain=sealed.domain_names[domain],
                 image=f"examples/{file.name}",
-                label=vault.classes[int(predicted.labels[place])],
-                predicted=vault.classes[int(label)],
+                label=sealed.classes[int(predicted.labels[place])],
+                predicted=sealed.classes[int(label)],
                 probability=float(probability),
                 experts=experts,
             )

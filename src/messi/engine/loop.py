@@ -112,7 +112,7 @@ def _take_step(parts: RunParts, update: Updater, step: int) -> None:
 def measure(parts: RunParts, role: Role, step: int, *, averaged: bool = False) -> dict[int, Predictions]:
     """Predict every domain in a role, record the metrics and return the predictions."""
     predictions = predict_role(parts.algorithm, parts.loader, role)
-    names = parts.loader.vault.domain_names
+    names = parts.loader.data.domain_names
     for record in evaluation_records(predictions, role=role, step=step, domain_names=names, averaged=averaged):
         parts.metrics.write(record)
     if predictions:
@@ -123,7 +123,7 @@ def measure(parts: RunParts, role: Role, step: int, *, averaged: bool = False) -
 def validation_roles(parts: RunParts) -> list[Role]:
     """Return the roles that have data and may be read during training."""
     roles: tuple[Role, ...] = ("source_val", "unseen_val")
-    return [role for role in roles if parts.loader.vault.domains(role)]
+    return [role for role in roles if parts.loader.data.domains(role)]
 
 
 def _evaluate_and_select(parts: RunParts, step: int) -> bool:

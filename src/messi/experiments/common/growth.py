@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from messi.algorithms.common.base import AlgorithmConfig
 from messi.core.config import OPEN
+from messi.data.datasets.common.digits import EMBEDDED
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
-from messi.data.digits import EMBEDDED
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.base import Experiment
 from messi.experiments.common.differences import On, differences
