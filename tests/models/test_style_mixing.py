@@ -168,5 +168,5 @@ def test_a_copy_of_the_network_mixes_as_well() -> None:
 )
 def test_other_networks_are_refused_by_name_of_what_is_allowed(backbone: str, shape: tuple[int, ...]) -> None:
     network: nn.Module = EncoderConfig(backbone=backbone, pretrained=False).build(shape).network
-    with pytest.raises(MessiError, match=r"backbone must be a ResNet of timm .*small_cnn or tiny_cnn"):
+    with pytest.raises(MessiError, match=r"backbone must be a timm ResNet .*small_cnn or tiny_cnn"):
         insert(network, probability=0.5, alpha=0.1)

@@ -70,7 +70,7 @@ def test_a_file_of_weights_that_is_not_there_is_told_before_data_are_downloaded(
     with pytest.raises(MessiError) as raised:
         needs(PACS(), EncoderConfig(backbone="test_vit", weights="nowhere/test_vit.safetensors"))
     assert str(raised.value) == (
-        "There is no weights file nowhere/test_vit.safetensors; put it there. "
+        "There is no weights file nowhere/test_vit.safetensors; put the file there. "
         "Use --weights to name a folder that contains test_vit.safetensors or test_vit.pth."
     )
     assert asked == []
