@@ -168,7 +168,7 @@ def test_a_routing_is_taken_once() -> None:
     moe = layer()
     moe(torch.randn(1, 2, WIDTH))
     moe.take()
-    with pytest.raises(RuntimeError, match="no pass"):
+    with pytest.raises(RuntimeError, match="no forward pass"):
         moe.take()
 
 

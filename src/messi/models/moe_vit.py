@@ -51,8 +51,8 @@ def place_experts(
         block: Any = network.blocks[number]
         if not is_plain(getattr(block, "mlp", None)):
             raise MessiError(
-                f"{method} requires blocks whose MLP is Linear, GELU, Linear; block {number} of this backbone has another "
-                "one. Choose a plain vision transformer with --backbone."
+                f"{method} requires blocks whose MLP is Linear, GELU, Linear; block {number} of this backbone has "
+                "another one. Choose a plain vision transformer with --backbone."
             )
         block.mlp = layer(block.mlp)
     if drop_path:
