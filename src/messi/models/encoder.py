@@ -28,7 +28,7 @@ class EncoderConfig(Config):
     """The network that turns an input into one feature vector."""
 
     backbone: str | None = None
-    """A timm model (deit_small_patch16_224, ...), small_cnn, tiny_cnn, mlp, identity; by default it depends on the data."""
+    """A timm model such as deit_small_patch16_224, or small_cnn, tiny_cnn, mlp, identity; default: set by the data."""
     pretrained: bool = True
     """Start a timm model from its published weights."""
     weights: str | None = None
