@@ -1,4 +1,4 @@
-"""Entropic optimal transport of larger slots, in larger tiles or tile by tile through memory; see ``transport_kernels``."""
+"""Entropic optimal transport of larger slots, in larger tiles or through memory; see ``transport_kernels``."""
 
 import triton
 import triton.language as tl

@@ -3,9 +3,9 @@
 A slot whose cells fit into a tile is solved in registers by one program; a larger one goes through memory. Scores are
 in base 2, and logarithms of means replace those of sums, so no logarithm of a size is added and rounded.
 
-The gradient is stored as a matrix over the sorted positions: at position p it is ``2 sum_q weights[p, q] (x_p - x_q)``. With
-the plan g of a slot of weight w, whose cells have n and k points, and the defects ``d_p = sum_q g[p, q] - 1/n`` that
-the last update, one of the columns, leaves in the rows:
+The gradient is stored as a matrix over the sorted positions: at position p it is
+``2 sum_q weights[p, q] (x_p - x_q)``. With the plan g of a slot of weight w, whose cells have n and k points, and the
+defects ``d_p = sum_q g[p, q] - 1/n`` that the last update, one of the columns, leaves in the rows:
 
     weights[p, q] = w (g[p, q] - d_p / k)   between the cells
     weights[p, q] = (D_p + D_q) / n         within a cell,  D_p = sum of w d_p over the slots whose first cell it is

@@ -28,7 +28,7 @@ def frozen_norm(
     maps: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor,
     *, epsilon: float, shortcut: Tensor | None, relu: bool,
 ) -> Tensor:  # fmt: skip
-    """Return ReLU of maps [B, C, H, W] normalised by given statistics [C], plus a shortcut of their shape.
+    """Return ``relu(norm(maps) + shortcut)``, [B, C, H, W], with given statistics [C]; shortcut and ReLU are optional.
 
     The result has the precision of the maps and is channels last. Mean and variance are constants for the gradient.
     """
