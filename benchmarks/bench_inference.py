@@ -28,7 +28,7 @@ from messi.algorithms.messi import MESSI
 from messi.core import gpu_kernels
 from messi.core.batch import Task
 from messi.data.images import Images
-from messi.data.placement import brought, place
+from messi.data.placement import fetch, place
 from messi.data.preprocess import prepare
 from messi.evaluation.model import Model, ModelDescription
 from messi.evaluation.predict import predict
@@ -111,7 +111,7 @@ class Contest:
 def batches(images: Images, number: int) -> Iterator[Images]:
     """Yield the first ``number`` images in batches that the device can read."""
     chunks = (images.select(slice(start, min(start + BATCH, number))) for start in range(0, number, BATCH))
-    return brought(chunks, DEVICE)
+    return fetch(chunks, DEVICE)
 
 
 def make_pictures(number: int) -> Tensor:

@@ -24,7 +24,7 @@ from messi.core import gpu_kernels
 from messi.core.batch import Batch, Task
 from messi.core.seeding import deterministic
 from messi.engine.capture import Updater
-from messi.engine.stepper import AdamStepper, Flatness
+from messi.engine.stepper import AdamStepper, Flatness, OptimizerConfig
 from messi.models.encoder import Encoder, EncoderConfig
 
 DEVICE = torch.device("cuda")
@@ -75,7 +75,8 @@ class Contestant:
         if compiled:
             for block in algorithm.encoder.network.blocks:  # type: ignore[union-attr]
                 block.compile()
-        stepper = AdamStepper(algorithm, learning_rate=3e-5, weight_decay=0.0, flatness=flatness)
+        optimizer = OptimizerConfig(learning_rate=3e-5, weight_decay=0.0, flatness=flatness, sagm_alpha=1e-3)
+        stepper = AdamStepper(algorithm, optimizer)
         updater = Updater(algorithm, stepper, DEVICE, capture=capture)
         return cls(updater, make_batch(size, domains), list(algorithm.parameters()), timms_own=timms_own)
 

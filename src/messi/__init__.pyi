@@ -1,6 +1,8 @@
 # ruff: noqa: I001 (grouped by use)
 # The public names of messi, each listed once. __init__.py reads this file and imports each name when it is first used.
 
+__all__: list[str]
+
 # Train, load and predict.
 from messi.api import run as run
 from messi.core.errors import MessiError as MessiError

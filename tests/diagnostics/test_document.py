@@ -140,7 +140,7 @@ def test_a_run_may_have_no_validation_data_of_its_sources_and_no_target() -> Non
     assert document.keys() == FOR_ALL | {"embedding", "embedding_domains"}
     assert (document["router"], document["examples"], document["domains"]) == ("head", 0, [])
     loader = loader_of(examples())
-    loader.vault = SealedData(examples(), Split(train={}, source_val={}, target={}))
+    loader.data = SealedData(examples(), Split(train={}, source_val={}, target={}))
     nothing: dict[str, dict[str, float]] = {"source_val": {}, "target": {}}
     assert diagnose(make("messi"), loader, nothing)["accuracy"] == nothing
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from made_runs import cell_of
-from tiny_scale import tiny_results
 from torch import Tensor
 
 from messi.algorithms.common.base import Algorithm
@@ -21,6 +19,9 @@ from messi.experiments.common.reopened import reopened
 from messi.experiments.specialisation import Specialisation, look
 from messi.reports.paper_tables import Table
 from messi.sweeps.plan import Outcome
+
+from .made_runs import cell_of
+from .tiny_scale import tiny_results
 
 
 def test_the_plan_is_the_papers() -> None:
@@ -37,7 +38,7 @@ def test_the_plan_is_the_papers() -> None:
     assert algorithms["MESSI w/o L_div"].to_dict()["diversity_weight"] == 0
     for run in runs:
         config = run.config.resolved()
-        assert (config.data.name, config.settings.steps) == ("office_home", 10_000)
+        assert (config.data.name, config.training.steps) == ("office_home", 10_000)
         assert config.encoder.backbone == "deit_small_patch16_224"
     assert {run.labels["method"] for run in Specialisation(scale="small").runs()} == {"MESSI w/o L_div", "MESSI"}
 

@@ -1,4 +1,4 @@
-"""``messi info``: versions, devices and which code runs on them, for bug reports."""
+"""``messi info``: versions, devices and implementations, for bug reports."""
 
 import tyro
 
@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
 
 
 def info(*, format: Format = "table") -> int:  # noqa: A002 (the option's name)
-    """Print versions, devices, and which of several implementations is used here.
+    """Print versions, devices and the implementations that this machine uses.
 
     Args:
         format: Table, CSV or JSON.

@@ -39,7 +39,7 @@ def _overview(recording: Recording) -> Document:
     return {
         "router": roles[0].router if roles else "none",
         "domains": source.domain_names if source else [],
-        "classes": recording.vault.classes,
+        "classes": recording.data.classes,
         "experts": 0 if not roles or roles[0].routing is None else roles[0].routing.shape[1],
         "role": "source_val",
         "examples": len(source.labels) if source else 0,

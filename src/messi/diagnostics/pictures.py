@@ -23,24 +23,24 @@ MOST_DOMAINS = 12
 """Maximum number of domains whose mistakes are shown."""
 
 
-def experts_pictures(vault: SealedData, seen: Observed) -> list[list[dict[str, Any]]]:
+def experts_pictures(sealed: SealedData, seen: Observed) -> list[list[dict[str, Any]]]:
     """Return the examples with the largest weight of every expert; among equal weights they are drawn at random."""
     if seen.routing is None:
         return []
     order = torch.randperm(len(seen.routing), generator=generator("diagnostics", "pictures"))
     best = order[seen.routing[order].argsort(dim=0, descending=True, stable=True)[:MOST]]
     return [
-        [_picture(vault, seen, row) | {"weight": float(seen.routing[row, expert])} for row in rows.tolist()]
+        [_picture(sealed, seen, row) | {"weight": float(seen.routing[row, expert])} for row in rows.tolist()]
         for expert, rows in enumerate(best.T)
     ]
 
 
-def mistakes_pictures(vault: SealedData, seen: Observed, *, most: int) -> dict[str, list[dict[str, Any]]]:
+def mistakes_pictures(sealed: SealedData, seen: Observed, *, most: int) -> dict[str, list[dict[str, Any]]]:
     """Return up to ``most`` mistakes of every domain, the most confident first."""
     found = {}
     for number, name in enumerate(seen.domain_names[:MOST_DOMAINS]):
         rows = surest_mistakes(seen.logits, seen.labels, seen.domains == number, most=most)
-        found[name] = [_mistake(vault, seen, row) for row in rows]
+        found[name] = [_mistake(sealed, seen, row) for row in rows]
     return found
 
 
@@ -53,17 +53,17 @@ def surest_mistakes(logits: Tensor, labels: Tensor, candidates: Tensor, *, most:
     return rows
 
 
-def _mistake(vault: SealedData, seen: Observed, row: int) -> dict[str, Any]:
+def _mistake(sealed: SealedData, seen: Observed, row: int) -> dict[str, Any]:
     confidence, answer = seen.logits[row].double().softmax(-1).max(-1)
-    picture = _picture(vault, seen, row)
+    picture = _picture(sealed, seen, row)
     del picture["domain"]
-    return picture | {"predicted": vault.classes[int(answer)], "confidence": float(confidence)}
+    return picture | {"predicted": sealed.classes[int(answer)], "confidence": float(confidence)}
 
 
-def _picture(vault: SealedData, seen: Observed, row: int) -> dict[str, Any]:
+def _picture(sealed: SealedData, seen: Observed, row: int) -> dict[str, Any]:
     return {
-        "src": thumbnail(vault.images(seen.examples[row : row + 1])[0]),
-        "class": vault.classes[int(seen.labels[row])],
+        "src": thumbnail(sealed.images(seen.examples[row : row + 1])[0]),
+        "class": sealed.classes[int(seen.labels[row])],
         "domain": seen.domain_names[int(seen.domains[row])],
     }
 
@@ -79,14 +79,14 @@ def thumbnail(pixels: Tensor) -> str:
 
 def part(recording: Recording) -> dict[str, Any]:
     """Return the thumbnails; nothing if the data are not images."""
-    vault, source, target = recording.vault, recording.source, recording.target
-    if not vault.has_images:
+    sealed, source, target = recording.data, recording.source, recording.target
+    if not sealed.has_images:
         return {}
     pictures: dict[str, Any] = {}
     if source is not None and source.routing is not None:
-        pictures["experts"] = experts_pictures(vault, source)
+        pictures["experts"] = experts_pictures(sealed, source)
     if source is not None:
-        pictures["source_mistakes"] = mistakes_pictures(vault, source, most=MOST_OF_SOURCE)
+        pictures["source_mistakes"] = mistakes_pictures(sealed, source, most=MOST_OF_SOURCE)
     if target is not None:
-        pictures["mistakes"] = mistakes_pictures(vault, target, most=MOST)
+        pictures["mistakes"] = mistakes_pictures(sealed, target, most=MOST)
     return {"pictures": pictures}

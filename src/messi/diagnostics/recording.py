@@ -36,7 +36,7 @@ class Trace:
     labels: Tensor
     """[B]"""
     domains: Tensor
-    """[B] positions in ``vault.domains(role)``, not domain indices of the data."""
+    """[B] positions in ``data.domains(role)``, not domain indices of the data."""
     inside: Inspection
 
     @property
@@ -80,7 +80,7 @@ class Recording:
 
     source: Observed | None
     target: Observed | None
-    vault: SealedData
+    data: SealedData
     accuracy: Mapping[str, Mapping[str, float]]
     """By role, "source_val" and "target", and domain; of all examples, not only the recorded ones."""
 
@@ -92,13 +92,13 @@ class Recording:
     @property
     def num_classes(self) -> int:
         """C, the number of classes of the data."""
-        return len(self.vault.classes)
+        return len(self.data.classes)
 
 
 def record(algorithm: Algorithm, loader: Loader, accuracy: Mapping[str, Mapping[str, float]]) -> Recording:
     """Record the held-out part of the source domains, and the target, which must be open."""
     source, target = observe(algorithm, loader, "source_val"), observe(algorithm, loader, "target")
-    return Recording(source, target, loader.vault, accuracy)
+    return Recording(source, target, loader.data, accuracy)
 
 
 def observe(algorithm: Algorithm, loader: Loader, role: Role) -> Observed | None:
@@ -106,8 +106,8 @@ def observe(algorithm: Algorithm, loader: Loader, role: Role) -> Observed | None
 
     The outputs of the experts are too large to keep: they are added up batch by batch.
     """
-    vault = loader.vault
-    domains = vault.domains(role)
+    sealed = loader.data
+    domains = sealed.domains(role)
     if not domains:
         return None
     kept: dict[str, list[Tensor]] = {}
@@ -122,7 +122,7 @@ def observe(algorithm: Algorithm, loader: Loader, role: Role) -> Observed | None
             tally.update(one.experts.outputs)
     return Observed(
         role=role,
-        domain_names=tuple(vault.domain_names[domain] for domain in domains),
+        domain_names=tuple(sealed.domain_names[domain] for domain in domains),
         router=router,
         specialisation=tally.result() if tally else None,
         **{name: torch.cat(parts) for name, parts in kept.items()},
@@ -148,10 +148,10 @@ def trace(algorithm: Algorithm, loader: Loader, role: Role, *, most: int | None 
 
     Images are not augmented, even if the protocol augments validation images.
     """
-    vault = loader.vault
+    sealed = loader.data
     with evaluating(algorithm):
-        for number, domain in enumerate(vault.domains(role)):
-            indices = vault.indices(role, domain)
+        for number, domain in enumerate(sealed.domains(role)):
+            indices = sealed.indices(role, domain)
             if most is not None:
                 indices = indices[spaced(len(indices), most)]
             chunks = indices.split(batch_size(loader.device))
@@ -160,7 +160,7 @@ def trace(algorithm: Algorithm, loader: Loader, role: Role, *, most: int | None 
                     inside = algorithm.inspect(inputs)
                 yield Trace(
                     examples=chunk,
-                    labels=vault.labels(chunk),
+                    labels=sealed.labels(chunk),
                     domains=torch.full_like(chunk, number),
                     inside=_on_cpu(inside),
                 )

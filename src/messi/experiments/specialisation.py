@@ -57,13 +57,13 @@ class Experts:
 
 def look(algorithm: Algorithm, loader: Loader) -> Experts:
     """Add up what the experts do with every example of the target, batch by batch."""
-    vault = loader.vault
+    sealed = loader.data
     traces = trace(algorithm, loader, "target")
     first = next(traces)
     similarity = SpecialisationTally(len(first.experts.outputs))
     routing = RoutingTally(
-        num_domains=len(vault.domains("target")),
-        num_classes=len(vault.classes),
+        num_domains=len(sealed.domains("target")),
+        num_classes=len(sealed.classes),
         num_experts=first.experts.routing.shape[1],
     )
     for one in itertools.chain([first], traces):

@@ -37,8 +37,8 @@ class Seen:
 
 def see(algorithm: Algorithm, loader: Loader) -> Seen:
     """Look at no more than ``PER_DOMAIN`` examples of a domain, for distances at ``PER_CELL`` of a class in it."""
-    vault = loader.vault
-    sizes = {"num_domains": len(vault.domains("source_val")), "num_classes": len(vault.classes)}
+    sealed = loader.data
+    sizes = {"num_domains": len(sealed.domains("source_val")), "num_classes": len(sealed.classes)}
     traces = list(trace(algorithm, loader, "source_val", most=PER_DOMAIN))
     labels, domains = torch.cat([one.labels for one in traces]), torch.cat([one.domains for one in traces])
     routing = torch.cat([one.experts.routing for one in traces])

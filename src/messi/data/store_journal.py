@@ -1,8 +1,8 @@
 """The journal of a store: which files were decoded, and where their pixels are.
 
-A line is written after its pixels are on the disk, so whatever the journal says is whole. It ends with a checksum of
-itself and holds one of the pixels; a line that is damaged does not count, so its file is decoded again. Lines of messi
-0.1 have neither.
+A line is written after its pixels are on the disk, so every entry of the journal is complete. The line ends with its
+own checksum and contains the checksum of the pixels. A damaged line is ignored, and its file is decoded again. Lines
+written by messi 0.1 have neither checksum.
 """
 
 import json
@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from messi.core.checksum import checksum
-from messi.core.errors import MessiError
-from messi.core.files import write_bytes, writing
-from messi.core.regular import open_regular, read_regular
-from messi.data.decode import Decoded
+from messi.core.errors import MessiError, writing
+from messi.core.files import open_regular, read_regular, write_bytes
+from messi.data.image_files import Decoded
 
 CHANNELS = 3
 _DIGEST = re.compile("[0-9a-f]{32}")
@@ -31,13 +30,13 @@ class Entry(NamedTuple):
     height: int
     width: int
     size: int
-    """Bytes of the source file."""
+    """Bytes of the image file."""
     time: int
-    """When it was last changed, in nanoseconds."""
+    """Its modification time, in nanoseconds."""
     digest: str
-    """Of its bytes."""
+    """Digest of its bytes."""
     checksum: str = ""
-    """Of the pixels; none in lines of messi 0.1."""
+    """Checksum of the pixels; empty in lines written by messi 0.1."""
 
     @property
     def end(self) -> int:
@@ -46,7 +45,7 @@ class Entry(NamedTuple):
 
 
 def read_journal(folder: Path) -> dict[str, Entry]:
-    """Return the last whole entry of every file; pixels that did not reach the disk do not count."""
+    """Return the last complete entry of every file; entries whose pixels did not reach the disk are ignored."""
     journal, pixels = folder / "journal", folder / "pixels"
     lines, available = b"", 0
     if journal.exists():
@@ -60,13 +59,13 @@ def read_journal(folder: Path) -> dict[str, Entry]:
 
 
 def write_journal(folder: Path, entries: Mapping[str, Entry]) -> None:
-    """Write the whole journal anew."""
+    """Rewrite the whole journal."""
     write_bytes(folder / "journal", _lines(entries.values()))
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn an operating-system error at a file of a store into one sentence."""
+    """Turn an operating-system error at a file of a store into a MessiError."""
     try:
         yield
     except OSError as error:
@@ -77,20 +76,20 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def _read_line(line: bytes) -> Entry | None:
-    """Return what a line of the journal says; after a power failure it may hold anything."""
+    """Return the entry of a line, or None if it is damaged; after a power failure it may contain anything."""
     content, bracket, mark = line.rpartition(b"]")
     content += bracket
     if mark and mark != _mark(content):
         return None
     try:
-        entry = Entry(*json.loads(content.decode()))  # json's own decoding of bytes takes as long as all the rest
+        entry = Entry(*json.loads(content.decode()))  # decoding by json itself doubles the time
     except (TypeError, ValueError, RecursionError):
         return None
     return entry if _fits(entry) and bool(mark) == bool(entry.checksum) else None
 
 
 def _fits(entry: Entry) -> bool:
-    """Tell whether all parts of a line are what they should be."""
+    """Return whether all parts of a line have valid types and values."""
     texts, numbers = (entry.file, entry.digest, entry.checksum), entry[1:6]
     if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in numbers):
         return False
@@ -102,14 +101,14 @@ def _mark(content: bytes) -> bytes:
 
 
 class Appender:
-    """Appends pixels and then their journal lines; what an interrupted one left behind is cut off first."""
+    """Appends pixels and then their journal lines, after truncating what an interrupted process left."""
 
     def __init__(self, folder: Path, known: dict[str, Entry]) -> None:
         self._folder, self._known = folder, known
         self._end = max((entry.end for entry in known.values()), default=0)
 
     def __enter__(self) -> "Appender":
-        # A line whose pixels were lost must not come to mean those that are written in their place now.
+        # A line whose pixels were lost must not refer to the pixels that are written in their place now.
         journal, lines = self._folder / "journal", _lines(self._known.values())
         if journal.exists() and journal.read_bytes() != lines:
             write_bytes(journal, lines)
@@ -124,7 +123,7 @@ class Appender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # What a failed write left in a buffer is redone by the next call, and must not fail once more here.
+        # The next call repeats what a failed write left in a buffer; it must not fail again here.
         for file in (self._pixels, self._journal):
             try:
                 file.close()
@@ -132,11 +131,11 @@ class Appender:
                 continue
 
     def append(self, decoded: Sequence[Decoded], present: dict[str, tuple[int, int]]) -> dict[str, Entry]:
-        """Write what was decoded of files of a size and time, and return the new entries."""
+        """Write decoded files, whose sizes and times ``present`` gives, and return the new entries."""
         entries = {}
         with writing(self._folder / "pixels"):
             for item in decoded:
-                if item.pixels is None:  # the file was touched, but its bytes are those decoded before
+                if item.pixels is None:  # the modification time changed, but not the bytes
                     size, time = present[item.file]
                     entry = self._known[item.file]._replace(size=size, time=time)
                 else:

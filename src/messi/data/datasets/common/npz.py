@@ -1,7 +1,6 @@
-"""Reading ``.npz`` files: an array is compared with what the file really holds before memory is taken for it."""
+"""Reading ``.npz`` files: the header of an array is compared with the file before any memory is allocated."""
 
 import math
-import os
 import tokenize
 import zipfile
 import zlib
@@ -12,8 +11,9 @@ from typing import Any
 from numpy.lib import format as npy
 
 from messi.core.errors import MessiError, unknown_name
-from messi.core.regular import open_regular
-from messi.data.disk import amount
+from messi.core.files import open_regular
+from messi.core.info import physical_memory
+from messi.core.text import bytes_text
 
 _DAMAGE = (
     *(EOFError, OSError, RuntimeError, SyntaxError, TypeError, ValueError, KeyError, OverflowError),
@@ -21,11 +21,11 @@ _DAMAGE = (
 )  # numpy reads a header as Python
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _SHARE = 0.5
-"""Of the machine's memory that an array may take: it is copied once on its way."""
+"""Fraction of the machine's memory that an array may take: it is copied once."""
 
 
 def read_npz(path: Path, names: Sequence[str], *, optional: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the named arrays of an .npz file, and those of the optional ones that it has."""
+    """Return the named arrays of an .npz file, and the optional ones that it contains."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
@@ -35,7 +35,7 @@ def read_npz(path: Path, names: Sequence[str], *, optional: Sequence[str] = ()) 
             wanted = [name for name in (*names, *optional) if name in members]
             return {name: _read(archive, members[name]) for name in wanted}
     except MemoryError as error:
-        raise MessiError(f"{path} cannot be read: {error}; save fewer examples in it.") from error
+        raise MessiError(f"{path} cannot be read: {error}; save fewer examples to it.") from error
     except _DAMAGE as error:
         reason = f"{error.strerror}; " if isinstance(error, OSError) and error.strerror else ""
         raise MessiError(
@@ -44,7 +44,7 @@ def read_npz(path: Path, names: Sequence[str], *, optional: Sequence[str] = ()) 
 
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
-    """Return one array, whose header must agree with the archive."""
+    """Return one array if its header agrees with the archive."""
     with archive.open(member) as file:
         shape, _, dtype = _HEADERS.get(npy.read_magic(file), _refuse)(file)
         size = math.prod(shape) * dtype.itemsize
@@ -53,7 +53,7 @@ def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     _require_memory(member.filename, size)
     with archive.open(member) as file:
         array = npy.read_array(file, allow_pickle=False)
-        if file.read(1):  # only at its end is the archive's own checksum compared
+        if file.read(1):  # reading to the end compares the archive's own checksum
             raise ValueError("There is more than one array.")
     return array
 
@@ -63,6 +63,6 @@ def _refuse(_: object) -> Any:
 
 
 def _require_memory(name: str, size: int) -> None:
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if size > _SHARE * memory:
-        raise MemoryError(f"'{name}' takes {amount(size)}, and this machine has {amount(memory)} of memory")
+    memory = physical_memory()
+    if memory is not None and size > _SHARE * memory:
+        raise MemoryError(f"'{name}' takes {bytes_text(size)}, and this machine has {bytes_text(memory)} of memory")

@@ -1,4 +1,4 @@
-"""Recognising the examples that a run has seen by their content, whatever their names and labels are now."""
+"""Recognise the examples that a run has seen, by their content, regardless of their present names and labels."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,22 +14,22 @@ from messi.data.images import Images
 from messi.data.splits import Split
 
 SEEN: tuple[Role, ...] = ("train", "source_val", "unseen_val", "source_test")
-"""The roles of examples that are not new to a run; an example that had several of them counts as the first."""
+"""The roles of examples that a run has seen; an example with several of them counts for the first."""
 
 
 def seen_digests(examples: Examples, split: Split) -> dict[str, Tensor]:
-    """Return the distinct digests of the examples in each role but the target's."""
+    """Return the distinct digests of the examples in each role except the target."""
     digests, members = example_digests(examples), {role: list(split.of(role).values()) for role in SEEN}
     return {role: digests[torch.cat(indices)].unique() for role, indices in members.items() if indices}
 
 
 def seen_checksum(seen: Mapping[str, Tensor]) -> str:
-    """Return what tells the digests that one run has seen from those of any other."""
+    """Return a checksum that identifies the digests of a run."""
     return checksum(part for role in sorted(seen) for part in (role.encode(), _content(seen[role])))
 
 
 def recognise(examples: Examples, seen: Mapping[str, Tensor]) -> Split:
-    """Give every example that a run has seen the role that it had there; all others are targets."""
+    """Assign every example that a run has seen to the role that it had there, and all others to the target."""
     digests, by_role = example_digests(examples), {}
     new = torch.ones(len(examples), dtype=torch.bool)
     for role in SEEN:
@@ -40,12 +40,12 @@ def recognise(examples: Examples, seen: Mapping[str, Tensor]) -> Split:
 
 
 def example_digests(examples: Examples) -> Tensor:
-    """Return 64 bits of the content of every example's input: of its file, or else of its pixels or features."""
+    """Return a 64-bit digest of each example's input: of its file, or else of its pixels or features."""
     if examples.file_digests is not None:
         return examples.file_digests
     inputs = examples.inputs
     content = _content(inputs.pixels if isinstance(inputs, Images) else inputs)
-    # The width is the seed: images of different shapes may have the same bytes.
+    # The width is the seed, because images of different shapes may have the same bytes.
     values = [xxhash.xxh3_64_intdigest(content[start:end], width) for start, end, width in _places(inputs)]
     return torch.from_numpy(np.array(values, dtype=np.uint64).view(np.int64))
 

@@ -1,8 +1,7 @@
-"""Crop, resize, flip, colours and normalisation of a batch on an NVIDIA GPU, read straight from packed images.
+"""``augment`` and ``preprocess`` on an NVIDIA GPU: crop, resize, flip, recolour and normalise packed images.
 
-torch alone needs a hundred passes over the batch for this, and torchvision a hundred launches for every image; here
-each pixel is read, changed and written by three kernels. The values are those of ``augment``, which says what is done.
-Triton comes with every CUDA build of torch.
+torch alone needs a hundred passes over the batch for this, and torchvision a hundred kernel launches per image; here
+three kernels read, change and write each pixel. Every CUDA build of torch includes Triton.
 Legend: B images of C channels, resized to S x T.
 """
 
@@ -21,7 +20,7 @@ _BLOCK = 512
 def resize(images: Images, boxes: Tensor, flip: Tensor, spec: InputSpec) -> Tensor:
     """Return the boxes [B, 4] of images at the size of ``spec``, normalised: [B, C, S, T]."""
     result = torch.empty(len(images), *spec.shape, device=boxes.device)
-    with torch.cuda.device_of(boxes):  # Triton launches on the current device, whichever the tensors are on
+    with torch.cuda.device_of(boxes):  # Triton launches on the current device, not on that of the tensors
         _launch_resize(images, boxes, flip, spec, result)
     return result
 
@@ -66,7 +65,7 @@ def _resize(
     pixels, offsets, sizes, boxes, flip, result, mean0, mean1, mean2, std0, std1, std2, height, width,
     CHANNELS: tl.constexpr, NORMALISE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Resize an image by an antialiased bilinear filter: a triangle as wide as two target pixels."""
+    """Resize an image by an antialiased bilinear filter: a triangle two output pixels wide."""
     image = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < height * width
@@ -120,7 +119,7 @@ def _store(target, value, mean, std, inside, NORMALISE: tl.constexpr):
 
 @triton.jit
 def _sum_luminance(resized, factors, order, sums, area, BLOCK: tl.constexpr):
-    """Add up the luminance that each image has when the turn comes to its contrast. Whole sums have no order."""
+    """Sum the luminance of each image just before its contrast changes; whole numbers add up in any order."""
     image = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < area
