@@ -1,4 +1,4 @@
-"""Images per second of a trained model's predictions: messi against plain timm, on a GPU if there is one, else on the CPU.
+"""Images per second of a trained model's predictions: messi against plain timm, on a GPU or else on a CPU.
 
     python benchmarks/bench_inference.py [--save]
 
@@ -6,9 +6,9 @@ DeiT-S/16 and DeiT-Ti/16 with MESSI's head, random weights, 7 classes. messi pre
 ``predict`` in batches of 512 in bfloat16 on a GPU, of 64 in float32 on a CPU, including the resize of raw images to
 224 x 224 and their normalisation. ``Model.predict`` does the same from a tensor in host memory, which it also packs and
 sends. The other side is timm's forward with the same head, in ``inference_mode``, on inputs that are ready on the
-device; autocast encloses all batches, so it converts the weights once. Every side ends with its predictions on the host.
+device; autocast encloses all batches, so it converts the weights once. Every side ends with predictions on the host.
 Before anything is timed, the predictions of every side are compared with timm's in float32. Logits are compared without
-their mean over the classes, which does not affect probabilities. The sides take turns; a speed is the median over turns.
+their mean over the classes, which does not affect probabilities. The sides take turns; a speed is a median.
 """
 
 import platform

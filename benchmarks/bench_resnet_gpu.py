@@ -45,7 +45,7 @@ def make_encoder(*, fused: bool) -> Encoder:
 
 
 def settle(network: nn.Module) -> None:
-    """Set BatchNorm to the statistics of a batch, and the last scale of a block, which starts at zero, to a positive value."""
+    """Set BatchNorm to the statistics of a batch, and the last scale of each block, initially zero, to a constant."""
     for name, module in network.named_modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.constant_(module.weight, LAST_SCALE if name.endswith("bn3") else 1.0)

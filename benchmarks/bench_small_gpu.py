@@ -56,7 +56,7 @@ class Order:
 
 
 class Watch:
-    """Waits for the other runs and records when the timed steps of this one began and ended, including the GPU's work."""
+    """Waits for the other runs and records when the timed steps began and ended, including the GPU's work."""
 
     def __init__(self, barrier: Barrier, last: int) -> None:
         self.barrier, self.last = barrier, last

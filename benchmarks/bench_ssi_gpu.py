@@ -8,7 +8,7 @@ that of a replay, is compared with float64 on the CPU.
 
 The other sides compute the same at the shape of PACS: they start from the same tensors, find the slots themselves and
 return value and gradient. Two loop over slots and experts: plain Sinkhorn with autograd through its iterations, and
-POT's ``ot.solve`` as in ``bench_ssi_cpu``. Three process all slots at once, padded: POT's ``solve_batch``, geomloss, and
+POT's ``ot.solve`` as in ``bench_ssi_cpu``. Three process all slots at once, padded: POT's ``solve_batch``, geomloss and
 messi without its kernels. ``solve_batch`` has no KL for masses of zero, so its entropy is used, which differs by a
 constant. geomloss decreases epsilon by its own schedule instead of doing 50 iterations, and is less converged.
 """

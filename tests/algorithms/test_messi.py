@@ -1,4 +1,4 @@
-"""MESSI on the theorem's example, and how its loss is put together."""
+"""MESSI on the example of the theorem, and the terms of its loss."""
 
 from pathlib import Path
 
@@ -107,9 +107,9 @@ def routing_by_class(path: Path) -> dict[str, Tensor]:
 
 
 def separation(path: Path) -> tuple[float, Tensor]:
-    """Return by how much routing differs within a subset at most, and by class between the subsets at least.
+    """Return the largest difference of routing within a subset, and the smallest between the subsets for each class.
 
-    The difference is the total variation between two domains: 0 for the same experts, 1 for others.
+    The difference is the total variation between two domains: 0 for the same experts, 1 for disjoint ones.
     """
     routing = routing_by_class(path)
 

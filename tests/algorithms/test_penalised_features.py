@@ -1,4 +1,4 @@
-"""How the losses of CORAL and MMD are put together; the penalties themselves are tested in tests/discrepancy."""
+"""The losses of CORAL and MMD; the penalties themselves are tested in tests/discrepancy."""
 
 import pytest
 import torch

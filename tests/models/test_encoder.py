@@ -137,7 +137,7 @@ def test_images_may_have_another_size(backbone: str, size: int) -> None:
 
 
 def test_a_vision_transformer_of_another_size_starts_from_the_weights_of_its_own(tmp_path: Path) -> None:
-    """Positions are interpolated, all else is as it was; at the published size nothing changes."""
+    """Positions are interpolated and nothing else changes; at the published size, nothing at all."""
     donor = timm.create_model("test_vit", num_classes=0)
     torch.save(donor.state_dict(), tmp_path / "weights.pt")
     config = EncoderConfig(backbone="test_vit", weights=str(tmp_path / "weights.pt"), image_size=64)

@@ -1,4 +1,4 @@
-"""Where experts are put in a vision transformer, and how many parameters that makes."""
+"""Where experts are placed in a vision transformer, and the resulting number of parameters."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,4 @@
-"""MixStyle on feature maps: the formula, what is drawn, and where in a network it happens."""
+"""MixStyle on feature maps: the formula, the random draws, and its positions in a network."""
 
 import copy
 from typing import Any
@@ -54,7 +54,7 @@ def test_variance_is_unbiased_and_has_a_millionth_added() -> None:
 
 
 def test_statistics_are_constants_for_the_gradient() -> None:
-    """The gradient is the scale alone, which two places of a map tell."""
+    """The gradient is the scale, which two positions of a map determine."""
     torch.manual_seed(0)
     maps, above = random_maps().requires_grad_(), torch.randn(5, 3, 4, 3, dtype=torch.float64)
     mixed = mix_styles(maps, probability=1.0, alpha=1.0)
