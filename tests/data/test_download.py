@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_site import CONTENT, OTHER, Site, get, left, md5, serve, sha256
 
 from messi.core.errors import MessiError
 from messi.data import download as module
 from messi.data.download import download
+
+from .fake_site import CONTENT, OTHER, Site, get, left, md5, serve, sha256
 
 
 @pytest.fixture(name="site")

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_site import CONTENT, OTHER, Site, get, left, serve, sha256
 
 from messi.core.errors import MessiError
 from messi.core.lock import locked
 from messi.data import download as module
 from messi.data.download import download, partial
+
+from .fake_site import CONTENT, OTHER, Site, get, left, serve, sha256
 
 
 @pytest.fixture(name="site")

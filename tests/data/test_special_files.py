@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hangs import within
 from PIL import Image
 
 from messi.cli.main import main
@@ -21,6 +20,8 @@ from messi.data.datasets.folder import Folder
 from messi.data.datasets.table import Table
 from messi.data.image_files import MOST_BYTES, MOST_PIXELS, read_picture
 from messi.data.threads import Budget
+
+from .hangs import within
 
 MakeFolder = Callable[..., Path]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hangs import within
 
 from messi.cli.main import main
 from messi.core.errors import MessiError
@@ -21,6 +20,8 @@ from messi.data.verify import verify
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.models.encoder import EncoderConfig
+
+from .hangs import within
 
 MakeFolder = Callable[..., Path]
 DAMAGED = "photo/upright/0.png"

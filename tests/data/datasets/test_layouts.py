@@ -5,15 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-from copies import (
-    Notes,
-    make_benchmark,
-    make_camelyon,
-    make_iwildcam,
-    make_terra_as_published,
-    paint,
-    write_annotations,
-)
 
 from messi.core.errors import MessiError
 from messi.data import verify
@@ -25,6 +16,16 @@ from messi.data.datasets.terra_incognita import TerraIncognita
 from messi.data.datasets.wilds import Wilds
 from messi.data.listing import Listing
 from messi.data.manifest import read_manifest
+
+from .copies import (
+    Notes,
+    make_benchmark,
+    make_camelyon,
+    make_iwildcam,
+    make_terra_as_published,
+    paint,
+    write_annotations,
+)
 
 CLASSES = read_manifest("terra_incognita").classes
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from copies import Notes, make_benchmark, make_iwildcam, make_terra_as_published, painted, tarred, zipped
 
 from messi.core.errors import MessiError
 from messi.data import verify
@@ -19,6 +18,8 @@ from messi.data.datasets.pacs import PACS
 from messi.data.datasets.terra_incognita import TerraIncognita
 from messi.data.datasets.vlcs import VLCS
 from messi.data.manifest import Manifest, Version, read_manifest
+
+from .copies import Notes, make_benchmark, make_iwildcam, make_terra_as_published, painted, tarred, zipped
 
 
 class Site:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from copies import FORMS, Notes, make_sorted, maker_of, name_of, painted
 
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord
@@ -22,6 +21,8 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.leave_one_out import runs_of
 from messi.engine.run import run
 from messi.models.encoder import EncoderConfig
+
+from .copies import FORMS, Notes, make_sorted, maker_of, name_of, painted
 
 BENCHMARKS = [name for name in DATASETS.names() if issubclass(DATASETS.config(name), Benchmark)]
 PICTURES = [form for form in FORMS if issubclass(DATASETS.config(name_of(form)), ImageData)]

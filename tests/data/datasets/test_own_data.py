@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow
 import pytest
 import torch
-from copies import Notes, make_camelyon, make_iwildcam, make_sorted, paint, painted, write_csv
 from pyarrow import parquet
 
 from messi.cli.common.sources import BY_PATH, find_data
@@ -24,6 +23,8 @@ from messi.data.datasets.wilds import Wilds
 from messi.data.examples import Examples
 from messi.data.images import Images
 from messi.data.splits import official_split
+
+from .copies import Notes, make_camelyon, make_iwildcam, make_sorted, paint, painted, write_csv
 
 DOMAINS, CLASSES = ("d0", "d1"), ("c0", "c1", "c2")
 Row = tuple[str, str, str]
