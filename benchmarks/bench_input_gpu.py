@@ -24,14 +24,15 @@ from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, InputSpec, Task
 from messi.core.seeding import deterministic
 from messi.data import augment, augment_kernels
+from messi.data.augment import AugmentationConfig
 from messi.data.examples import Examples
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
-from messi.data.sampling import Sampler
+from messi.data.sampling import Sampler, SamplingConfig
 from messi.data.sealed_data import SealedData
-from messi.data.splits import make_split
-from messi.engine.stepper import AdamStepper
+from messi.data.splits import SplitConfig, make_split
+from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
 DEVICE = torch.device("cuda")
@@ -67,18 +68,24 @@ def make_loader(images: Images) -> Loader:
     labels = torch.randint(CLASSES, (NUMBER,), generator=stream)
     names = tuple(str(d) for d in range(DOMAINS))
     examples = Examples(images, labels, domains, tuple("abcdefg"), names, "random")
-    split = make_split(examples, [3], kind="stratified", fraction=0.2, target_part="all", seed=0)
+    split = make_split(
+        examples, [3], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0
+    )
     members = list(split.train.values())
     sampler = Sampler(
+        config=SamplingConfig(sampling="replacement", batch_per_domain=PER_DOMAIN, domains_per_batch=None),
         members=members,
         labels=[labels[m] for m in members],
-        kind="replacement",
-        per_domain=PER_DOMAIN,
-        domains_per_batch=None,
         seed=0,
     )
     sealed = SealedData(examples, split)
-    return Loader(data=sealed, spec=SPEC, device=DEVICE, sampler=sampler, augmentation="domainbed")
+    return Loader(
+        data=sealed,
+        spec=SPEC,
+        device=DEVICE,
+        sampler=sampler,
+        augmentation=AugmentationConfig(augmentation="domainbed", validation_augmentation=False),
+    )
 
 
 def torchvision_images(images: Images, drawn: augment.Parameters) -> Tensor:
@@ -188,7 +195,7 @@ def time_steps(images: Images, backbone: str) -> tuple[float, float, float]:
     loader = make_loader(place(images, DEVICE))
     task = Task(input_shape=SPEC.shape, num_classes=CLASSES, num_domains=3)
     algorithm = build(ERM.Config(), task=task, encoder=EncoderConfig(backbone=backbone, pretrained=False)).to(DEVICE)
-    stepper = AdamStepper(algorithm, learning_rate=3e-5, weight_decay=0.0)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=3e-5, weight_decay=0.0))
     constant: Batch = loader.batch(1)
     position = 0
 

@@ -1,6 +1,8 @@
 # ruff: noqa: I001 (grouped by use)
 # The public names of messi, each listed once. __init__.py reads this file and imports each name when it is first used.
 
+__all__: list[str]
+
 # Train, load and predict.
 from messi.api import run as run
 from messi.core.errors import MessiError as MessiError
@@ -46,7 +48,7 @@ from messi.core.config import Bounds as Bounds
 from messi.core.config import LogUniform as LogUniform
 from messi.core.config import OneOf as OneOf
 from messi.core.config import Uniform as Uniform
-from messi.losses.classification import domain_mean_cross_entropy as domain_mean_cross_entropy
+from messi.losses.by_domain import domain_mean_cross_entropy as domain_mean_cross_entropy
 
 # For a data set of your own.
 from messi.data.datasets.common.base import DataConfig as DataConfig

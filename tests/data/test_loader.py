@@ -10,7 +10,7 @@ from torch import Tensor
 from messi.core.batch import Batch, InputSpec
 from messi.core.errors import MessiError
 from messi.core.records import Role
-from messi.data.datasets.common.base import Augmentation
+from messi.data.augment import Augmentation, AugmentationConfig
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.examples import Examples
@@ -18,9 +18,9 @@ from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
 from messi.data.preprocess import prepare
-from messi.data.sampling import BLOCK, Sampler, Sampling
+from messi.data.sampling import BLOCK, Sampler, Sampling, SamplingConfig
 from messi.data.sealed_data import SealedData, TargetSealedError
-from messi.data.splits import Split, make_split
+from messi.data.splits import Split, SplitConfig, make_split
 from messi.engine.build import placed
 
 CPU = torch.device("cpu")
@@ -48,7 +48,9 @@ def coded(*, even: bool = True) -> Examples:
 
 
 def split_of(examples: Examples) -> Split:
-    return make_split(examples, [TARGET], kind="stratified", fraction=0.2, target_part="all", seed=0)
+    return make_split(
+        examples, [TARGET], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0
+    )
 
 
 def make_loader(
@@ -63,11 +65,9 @@ def make_loader(
     split = split_of(examples)
     members = list(split.train.values())
     sampler = Sampler(
+        config=SamplingConfig(sampling=kind, batch_per_domain=5, domains_per_batch=few),
         members=members,
         labels=[examples.labels[indices] for indices in members],
-        kind=kind,
-        per_domain=5,
-        domains_per_batch=few,
         seed=seed,
     )
     return Loader(
@@ -76,8 +76,7 @@ def make_loader(
         device=CPU,
         seed=seed,
         sampler=sampler,
-        augmentation=augmentation,
-        validation_augmentation=validation_augmentation,
+        augmentation=AugmentationConfig(augmentation=augmentation, validation_augmentation=validation_augmentation),
     )
 
 
@@ -141,9 +140,16 @@ def test_an_evaluation_in_between_changes_no_batch() -> None:
 def features(kind: Sampling, *, number: int, per_domain: int) -> tuple[Examples, Sampler, Loader]:
     """Return three domains of features to train on, with what draws from them."""
     examples = TwoSubsets(per_domain=number).load()
-    split = make_split(examples, [3], kind="stratified", fraction=0.2, target_part="all", seed=0)
+    split = make_split(
+        examples, [3], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0
+    )
     members = list(split.train.values())
-    sampler = Sampler(members=members, labels=members, kind=kind, per_domain=per_domain, domains_per_batch=None, seed=0)
+    sampler = Sampler(
+        config=SamplingConfig(sampling=kind, batch_per_domain=per_domain, domains_per_batch=None),
+        members=members,
+        labels=members,
+        seed=0,
+    )
     return (
         examples,
         sampler,
@@ -219,7 +225,12 @@ def test_the_augmentation_of_colour_images_is_refused_for_other_inputs(shape: tu
     examples = TwoSubsets(per_domain=30).load()
     sealed = SealedData(examples, split_of(examples))
     with pytest.raises(MessiError, match="'domainbed' requires colour images; choose --augmentation none"):
-        Loader(data=sealed, spec=InputSpec(shape=shape), device=CPU, augmentation="domainbed")
+        Loader(
+            data=sealed,
+            spec=InputSpec(shape=shape),
+            device=CPU,
+            augmentation=AugmentationConfig(augmentation="domainbed", validation_augmentation=False),
+        )
 
 
 def test_a_loader_for_evaluation_alone_says_so() -> None:

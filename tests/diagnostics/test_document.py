@@ -14,7 +14,7 @@ from messi.core.batch import Batch, LossTerms, Prediction
 from messi.core.rundir import RunDir
 from messi.data.sealed_data import SealedData
 from messi.data.splits import Split
-from messi.diagnostics import collected
+from messi.diagnostics import recording
 from messi.diagnostics.document import diagnose
 from messi.diagnostics.to_json import cells, plain
 from messi.engine.config import RunConfig
@@ -154,9 +154,9 @@ def test_what_takes_two_domains_is_left_out_where_there_is_one() -> None:
 
 
 def test_no_more_examples_are_looked_at_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collected, "PER_DOMAIN", 7)
+    monkeypatch.setattr(recording, "PER_DOMAIN", 7)
     assert diagnose(make("erm"), loader_of(examples()), ACCURACY)["examples"] == 14
-    monkeypatch.setattr(collected, "IN_ALL", 8)
+    monkeypatch.setattr(recording, "IN_ALL", 8)
     assert diagnose(make("erm"), loader_of(examples()), ACCURACY)["examples"] == 8
 
 

@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from messi.algorithms.messi import MESSI
 from messi.core.batch import Batch, LossTerms
+from messi.core.config import OPEN
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, Role, RoleRecord
 from messi.core.rundir import RunDir
@@ -20,8 +21,8 @@ from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.examples import Examples
 from messi.data.sealed_data import SealedData, TargetSealedError
-from messi.data.splits import SplitKind, make_split, official_split
-from messi.engine.build import prepare
+from messi.data.splits import SplitConfig, SplitKind, make_split, official_split
+from messi.engine.build import build_run
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.evaluate import reopen
 from messi.engine.leave_one_out import runs_of
@@ -36,7 +37,7 @@ NAMES = ("a1", "a2", "b1", "b2")
 ROLES: tuple[Role, ...] = ("train", "source_val", "unseen_val", "source_test", "target")
 
 
-def config_of(target: tuple[str, ...] = (), sources: tuple[str, ...] = (), split: SplitKind | None = None) -> RunConfig:
+def config_of(target: tuple[str, ...] = (), sources: tuple[str, ...] = (), split: SplitKind = OPEN) -> RunConfig:
     return RunConfig(data=TwoSubsets(), target=target, sources=sources, training=TrainingConfig(split=split))
 
 
@@ -200,7 +201,7 @@ def test_an_unseen_domain_with_validation_and_test_data_is_validated_on_before_t
 
 def test_the_part_of_the_target_that_is_not_reported_on_stays_sealed() -> None:
     examples = TwoSubsets(per_domain=50).load()
-    split = make_split(examples, [3], kind="domainbed", fraction=0.2, target_part="in", seed=0)
+    split = make_split(examples, [3], SplitConfig(split="domainbed", validation_fraction=0.2, target_part="in"), seed=0)
     sealed = SealedData(examples, split)
     assert len(split.target[3]) == 40
     for index in range(150, 200):
@@ -307,22 +308,22 @@ def test_test_data_of_a_source_domain_cannot_be_read_during_training(
 ) -> None:
     config = RunConfig(data=wilds, training=OFFICIAL).resolved()
     folder = RunDir(tmp_path / "run")
-    training = prepare(config, config.data.load(), folder, torch.device("cpu"))
+    parts = build_run(config, config.data.load(), folder, torch.device("cpu"))
     tests: tuple[Role, ...] = ("source_test", "target")
     for role in tests:
         with pytest.raises(TargetSealedError):
-            measure(training, role, 1)
+            measure(parts, role, 1)
     honest = MESSI.loss
 
     def peek(self: MESSI, batch: Batch) -> LossTerms:
-        training.loader.data.labels(torch.tensor([16]))
+        parts.loader.data.labels(torch.tensor([16]))
         return honest(self, batch)
 
     monkeypatch.setattr(MESSI, "loss", peek)
-    with folder.locked(), closing(training.ledger):
-        folder.begin(training.description)
+    with folder.locked(), closing(parts.metrics):
+        folder.begin(parts.description)
         with pytest.raises(TargetSealedError):
-            train(training)
+            train(parts)
 
 
 @pytest.mark.parametrize(
@@ -353,7 +354,7 @@ def test_an_official_split_takes_no_target_and_no_sources(wilds: Arrays, tmp_pat
 def test_selection_by_domains_that_are_not_there_gets_one_sentence(tmp_path: Path) -> None:
     training = TrainingConfig(selection="unseen_val", steps=1, batch_per_domain=2)
     config = RunConfig(data=TwoSubsets(per_domain=20), target=("a1",), training=training)
-    with pytest.raises(MessiError, match=r"^selection 'unseen_val' has no data .* choose another with --selection\.$"):
+    with pytest.raises(MessiError, match=r"^selection 'unseen_val' requires .* choose another rule with .*\.$"):
         run(config, out=tmp_path / "run", device="cpu")
 
 
@@ -394,7 +395,7 @@ def test_243_domains_are_trained_on_a_few_at_a_time(tmp_path: Path) -> None:
     domains, labels, _ = ODD["243 domains"]
     training = TrainingConfig(steps=2, batch_per_domain=8, domains_per_batch=4, sampling="epochs")
     config = RunConfig(data=save(tmp_path / "odd.npz", domains, labels), training=training).resolved()
-    trained = prepare(config, config.data.load(), RunDir(tmp_path), torch.device("cpu"))
+    trained = build_run(config, config.data.load(), RunDir(tmp_path), torch.device("cpu"))
     batch = trained.loader.batch(1)
     assert (len(batch), len(batch.domains.unique())) == (32, 4)
     assert trained.task.num_domains == 243

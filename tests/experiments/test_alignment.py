@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from made_runs import cell_of, made_results
-from tiny_scale import tiny_results
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,6 +19,9 @@ from messi.experiments.common.reopened import reopened
 from messi.experiments.common.slots import Seen, compare, see
 from messi.experiments.paper.ablations import ROUTING_AWARE_ALIGNMENT
 from messi.reports.paper_tables import Table
+
+from .made_runs import cell_of, made_results
+from .tiny_scale import tiny_results
 
 EXPERTS, CLASSES, DOMAINS = 6, 4, 3
 

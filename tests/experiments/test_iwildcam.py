@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import cell_of, made_results
 from PIL import Image
 
 from messi.cli.main import main
@@ -15,6 +14,8 @@ from messi.data.progress import LogProgress
 from messi.experiments.iwildcam import IWildCam
 from messi.reports.paper_tables import Published, Table
 from messi.sweeps.plan import Label
+
+from .made_runs import cell_of, made_results
 
 CAMERAS = {"train": (2, 10, 30, 40), "id_val": (2, 30), "id_test": (10,), "val": (4, 5), "test": (1, 200)}
 
@@ -39,7 +40,7 @@ def test_the_plan_is_the_papers() -> None:
     assert len(runs) == 3 * 3
     for run in runs:
         config = run.config.resolved()
-        settings = config.settings
+        settings = config.training
         assert (config.encoder.backbone, config.encoder.pretrained) == ("deit_small_patch16_224", True)
         assert (settings.steps, settings.learning_rate, settings.weight_decay) == (150_000, 3e-5, 0.0)
         assert (settings.domains_per_batch, settings.batch_per_domain) == (4, 8)

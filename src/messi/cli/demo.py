@@ -1,4 +1,4 @@
-"""``messi demo``: the whole way from data to report on the embedded data."""
+"""``messi demo``: from data to report on the embedded data."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0) -> int:
     """Train MESSI and ERM on Rotated-Colored MNIST with one environment held out, and compare them.
 
     Args:
-        out: Where the runs and the report go.
+        out: Folder of the runs and the report.
         seed: Seed of both runs.
 
     """

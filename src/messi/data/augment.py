@@ -13,17 +13,33 @@ Legend: B images of three channels.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from messi.core.batch import InputSpec
+from messi.core.config import OPEN, Config
 from messi.data.images import Images
 from messi.data.preprocess import resize
 
 SCALE, RATIO, JITTER, GRAY = (0.7, 1.0), (3 / 4, 4 / 3), 0.3, 0.1
 _ATTEMPTS = 10
 _RED, _GREEN, _BLUE = 0.2989, 0.587, 0.114
+Augmentation = Literal["domainbed", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentationConfig(Config):
+    """Which images are augmented, and how."""
+
+    augmentation: Augmentation = OPEN
+    """Augmentation of the training images; by default the one that suits the data set."""
+    validation_augmentation: bool = OPEN
+    """Augment the source validation images as well, as DomainBed does."""
+
+
+NO_AUGMENTATION = AugmentationConfig(augmentation="none", validation_augmentation=False)
 
 
 @dataclass(frozen=True)

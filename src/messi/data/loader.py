@@ -15,8 +15,7 @@ from messi.core.batch import Batch, InputSpec
 from messi.core.errors import MessiError
 from messi.core.records import Role
 from messi.core.seeding import generator
-from messi.data.augment import Parameters, draw_parameters, prepare_augmented
-from messi.data.datasets.common.base import Augmentation
+from messi.data.augment import NO_AUGMENTATION, AugmentationConfig, Parameters, draw_parameters, prepare_augmented
 from messi.data.images import Images
 from messi.data.placement import fetch, to_device
 from messi.data.preprocess import prepare
@@ -46,15 +45,15 @@ class Loader:
         device: torch.device,
         seed: int = 0,
         sampler: Sampler | None = None,
-        augmentation: Augmentation = "none",
-        validation_augmentation: bool = False,
+        augmentation: AugmentationConfig = NO_AUGMENTATION,
     ) -> None:
-        if augmentation == "domainbed" and (len(spec.shape) != 3 or spec.shape[0] != 3):
+        augmented = augmentation.augmentation == "domainbed"
+        if augmented and (len(spec.shape) != 3 or spec.shape[0] != 3):
             raise MessiError("augmentation 'domainbed' requires colour images; choose --augmentation none.")
         self.data, self.spec, self.device = data, spec, device
         self._seed, self._sampler = seed, sampler
-        self._augmentation = augmentation
-        self._validation_augmentation = validation_augmentation and augmentation == "domainbed"
+        self._augmented_training = augmented
+        self._augmented_validation = augmented and augmentation.validation_augmentation
         self._thread = single_threads(1)
         self._blocks: dict[int, Future[_Block]] = {}
         """The current block and the next one, which a thread draws in the meantime."""
@@ -94,9 +93,9 @@ class Loader:
         return Batch(inputs=inputs, labels=block.labels[rows], domains=block.domains[rows], step=step)
 
     def evaluation(self, role: Role, domain: int, *, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield inputs and labels of a domain in a role, in order; augmented if the protocol requires it."""
+        """Yield inputs and labels of a domain in a role, in order; augmented where a protocol wants it so."""
         chunks = self.data.indices(role, domain).split(size)
-        if self._validation_augmentation and role == "source_val":
+        if self._augmented_validation and role == "source_val":
             inputs = self._augmented(fetch(map(self.data.images, chunks), self.device), domain)
         else:
             inputs = self.inputs(chunks)
@@ -149,8 +148,8 @@ class Loader:
         if not self.data.has_images:
             return _Block(self._to_device(self.data.features(examples)), labels, domains, None)
         images, parameters = self.data.images(examples), None
-        if self._augmentation == "domainbed":
+        if self._augmented_training:
             parameters = draw_parameters(images.sizes, generator("augment", self._seed, number)).map(self._to_device)
-        if images.pixels.device.type == self.device.type:  # else the host gathers them
+        if images.pixels.device.type == self.device.type:  # else they are looked up where they lie, and gathered there
             images = replace(images, offsets=self._to_device(images.offsets), sizes=self._to_device(images.sizes))
         return _Block(images, labels, domains, parameters)

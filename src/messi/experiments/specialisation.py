@@ -18,9 +18,9 @@ from messi.algorithms.gmoe import GMoE
 from messi.algorithms.messi import MESSI
 from messi.algorithms.omoe import OMoE
 from messi.data.loader import Loader
+from messi.diagnostics.recording import trace
 from messi.diagnostics.routing import DEAD_BELOW, RoutingTally, dead_rate
 from messi.diagnostics.specialisation import SpecialisationTally
-from messi.diagnostics.trace import trace
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.base import Figure, Section
 from messi.experiments.common.measured import Measured, Measurement, measured

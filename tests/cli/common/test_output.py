@@ -8,6 +8,8 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -21,23 +23,35 @@ ESCAPE = "\x1b]0;owned\x07"
 SHOWN = r"\x1b]0;owned\x07"
 
 
-def in_a_terminal(*arguments: str | Path) -> str:
-    """Return all that a command writes where both outputs are a terminal."""
+SEVERAL = """
+import json, sys
+from messi.cli.main import main
+for command in json.load(sys.stdin):
+    main(command)
+    print("NEXT COMMAND", flush=True)
+"""
+
+
+def in_a_terminal(commands: Sequence[Sequence[str | Path]]) -> list[str]:
+    """Return what each command writes if standard output and standard error are a terminal."""
     ours, theirs = pty.openpty()
     terminal = {**os.environ, "TERM": "xterm", "COLUMNS": "250"}
-    command = [sys.executable, "-m", "messi", *map(str, arguments)]
-    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=terminal):
+    process = [sys.executable, "-c", SEVERAL]
+    with subprocess.Popen(process, stdin=subprocess.PIPE, stdout=theirs, stderr=theirs, env=terminal) as child:
         os.close(theirs)
+        assert child.stdin is not None
+        child.stdin.write(json.dumps([[str(word) for word in command] for command in commands]).encode())
+        child.stdin.close()
         written = b""
         try:
             while part := os.read(ours, 1 << 16):
                 written += part
-        except OSError:  # Linux says so when the other end is closed
+        except OSError:  # Linux reports this way that the other end is closed
             pass
         os.close(ours)
     text = written.decode()
     assert "Traceback" not in text
-    return text
+    return text.split("NEXT COMMAND")[:-1]
 
 
 @pytest.fixture
@@ -57,16 +71,18 @@ QUICK = ("--algorithm", "erm", "--backbone", "tiny_cnn", "--steps", "2", "--eval
 
 def test_names_do_not_command_the_terminal(hostile: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    written = [
-        in_a_terminal("data", "show", hostile, "--out", tmp_path / "sheet.png"),
-        in_a_terminal("data", "verify", hostile),
-        in_a_terminal("train", "--data", hostile, *QUICK, "--out", out),
-        in_a_terminal("predict", out / "a", hostile, "--format", "csv"),
-        in_a_terminal("evaluate", out / "a"),
-        in_a_terminal("report", out, "--out", tmp_path / f"page{ESCAPE}.html"),
-        in_a_terminal("train", "--data", hostile, f"--nothing{ESCAPE}"),
-        in_a_terminal(f"{ESCAPE}"),
-    ]
+    commands = (
+        ("data", "show", hostile, "--out", tmp_path / "sheet.png"),
+        ("data", "verify", hostile),
+        ("train", "--data", hostile, *QUICK, "--out", out),
+        ("predict", out / "a", hostile, "--format", "csv"),
+        ("evaluate", out / "a"),
+        ("report", out, "--out", tmp_path / f"page{ESCAPE}.html"),
+        ("train", "--data", hostile, f"--nothing{ESCAPE}"),
+        (f"{ESCAPE}",),
+    )
+    written = in_a_terminal(commands)
+    assert len(written) == len(commands)
     assert [text for text in written if "\x1b]" in text or "\x07" in text] == []
     assert [number for number, text in enumerate(written) if SHOWN not in text.replace("\r\n", "")] == []
 
@@ -117,47 +133,55 @@ def test_a_line_break_in_a_name_makes_no_line(capsys: pytest.CaptureFixture[str]
 
 
 COMMANDS = [("--help",), ("info",), ("info", "--format", "csv"), ("list", "backbones"), ("train", "--help")]
+FULL = "messi: The output could not be written: No space left on device. Send it to a file on a disk with free space.\n"
 
 
-def messi_to(output: str, errors: str, *arguments: str, unbuffered: bool = False) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, *(["-u"] if unbuffered else []), "-m", "messi", *arguments]
+def written_to(output: str, errors: str, *arguments: str) -> int:
+    """Return the exit code of a command, called in this process, whose outputs are files."""
+    with Path(output).open("w") as out, Path(errors).open("w") as err, redirect_stdout(out), redirect_stderr(err):
+        return main(list(arguments))
+
+
+def process_writing_to(output: str, errors: str, *arguments: str) -> int:
+    """Return the exit code of a process whose outputs are files; Python flushes them once more when it exits."""
     with Path(output).open("w") as out, Path(errors).open("w") as err:
-        return subprocess.run(command, stdout=out, stderr=err, check=False, text=True)
+        return subprocess.run([sys.executable, *arguments], stdout=out, stderr=err, check=False).returncode
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_a_full_output_gets_one_sentence(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    done = messi_to("/dev/full", str(tmp_path / "errors"), *arguments)
-    sentence = "The output could not be written: No space left on device. Send it to a file on a disk with free space."
-    assert (done.returncode, (tmp_path / "errors").read_text()) == (2, f"messi: {sentence}\n")
+    assert written_to("/dev/full", str(tmp_path / "errors"), *arguments) == 2
+    assert (tmp_path / "errors").read_text() == FULL
 
 
-def test_a_full_output_is_noticed_without_buffers_and_when_the_errors_are_full_too(tmp_path: Path) -> None:
-    assert messi_to("/dev/full", str(tmp_path / "errors"), "info", unbuffered=True).returncode == 2
-    assert len((tmp_path / "errors").read_text().splitlines()) == 1
-    assert messi_to("/dev/full", "/dev/full", "info").returncode == 2
+@pytest.mark.parametrize("arguments", [("-m", "messi", "info"), ("-u", "-m", "messi", "--help")], ids=" ".join)
+def test_a_process_with_a_full_output_prints_one_sentence(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    assert process_writing_to("/dev/full", str(tmp_path / "errors"), *arguments) == 2
+    assert (tmp_path / "errors").read_text() == FULL
+
+
+def test_a_full_output_is_noticed_if_standard_error_is_full_too() -> None:
+    assert process_writing_to("/dev/full", "/dev/full", "-m", "messi", "--help") == 2
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(("info",), 0), (("trian",), 2), (("train", "--nothing"), 2)])
 def test_full_errors_change_no_exit_code(arguments: tuple[str, ...], code: int, tmp_path: Path) -> None:
-    assert messi_to(str(tmp_path / "out"), "/dev/full", *arguments).returncode == code
+    assert written_to(str(tmp_path / "out"), "/dev/full", *arguments) == code
 
 
-@pytest.mark.parametrize(("arguments", "code"), [("info", 0), ("trian", 2)])
+@pytest.mark.parametrize(("arguments", "code"), [("--help", 0), ("trian", 2)])
 def test_closed_outputs_are_no_error(arguments: str, code: int) -> None:
     command = f"{sys.executable} -m messi {arguments} >&- 2>&-"
     assert subprocess.run(["sh", "-c", command], check=False).returncode == code
 
 
-@pytest.mark.parametrize("arguments", [("info",), ("info", "--format", "csv")])
-def test_a_reader_that_stops_early_is_no_error_however_it_is_written(arguments: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "messi", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == ""
-    assert process.returncode == 141
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_reader_that_stops_early_is_no_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    assert written_to(f"/dev/fd/{writer}", str(tmp_path / "errors"), *arguments) == 141
+    os.close(writer)
+    assert (tmp_path / "errors").read_text() == ""
 
 
 def test_an_error_that_is_not_of_the_output_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

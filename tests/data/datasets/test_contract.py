@@ -192,7 +192,7 @@ def test_iwildcam_is_run_with_its_official_parts_and_a_few_locations_in_a_batch(
         encoder=EncoderConfig(backbone="tiny_cnn"),
         training=TrainingConfig(steps=2, batch_per_domain=3),
     )
-    settings = config.resolved().settings
+    settings = config.resolved().training
     assert (settings.split, settings.domains_per_batch, settings.selection) == ("official", 4, "unseen_val_macro_f1")
     folder = RunDir(run(config, out=tmp_path / "run", device="cpu").path)
     evaluated = [record for record in folder.read_records() if isinstance(record, EvaluationRecord)]

@@ -413,12 +413,12 @@ def test_every_data_set_that_needs_no_path_is_found_by_its_name() -> None:
 
 
 def test_what_is_no_data_is_told_what_could_be(tmp_path: Path) -> None:
-    with pytest.raises(
-        MessiError, match=r"no folder or file nowhere and no data set of that name; there are: colored_"
-    ):
+    with pytest.raises(MessiError, match=r"no folder, file or data set 'nowhere'; the data sets are: colored_"):
         find_data("nowhere")
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(MessiError, match=r"notes.txt is no data that can be read: give a folder .*\.csv.*\.npz"):
+    with pytest.raises(
+        MessiError, match=r"notes.txt is not a kind of data that messi reads; name a folder .*\.csv.*\.npz"
+    ):
         find_data(str(tmp_path / "notes.txt"))
 
 

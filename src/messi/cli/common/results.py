@@ -1,4 +1,4 @@
-"""The result of finished runs as a table in the terminal."""
+"""The results of finished runs as a table in the terminal."""
 
 import statistics
 import textwrap
@@ -10,12 +10,12 @@ from messi.reports.runs import read_run
 from messi.reports.tables import ResultRow, percent, result_rows
 
 _SETTINGS = ("Selection", "Target part", "Seed", "Protocol")
-"""Columns that stand under the table where all rows agree in them."""
+"""Columns that become one line below the table if all rows agree in them."""
 _WIDTH = 100
 
 
 def print_results(paths: Sequence[Path]) -> None:
-    """Print a row for every target of every run, and the mean and worst of a run with several."""
+    """Print a row for every target of every run, and mean and worst for runs with several targets."""
     results = result_rows([read_run(path) for path in paths])
     _print_table([{"Run": result.label, **row} for result in results for row in _rows(result)])
     for result in results:
@@ -24,7 +24,7 @@ def print_results(paths: Sequence[Path]) -> None:
 
 
 def print_held_out(paths: Sequence[Path]) -> None:
-    """Print runs that hold out one domain each, a row for every domain, and their mean and worst."""
+    """Print runs that hold out one domain each: a row per domain, then mean and worst."""
     results = result_rows([read_run(path) for path in paths])
     _print_table([row for result in results for row in _rows(result)])
     say(f" {_mean_and_worst({result.targets[0].domain: result.targets[0].accuracy for result in results})}", "")
@@ -45,7 +45,7 @@ def _mean_and_worst(accuracies: Mapping[str, float]) -> str:
 
 
 def _rows(result: ResultRow) -> list[Row]:
-    """Return a row for every target, or one for a run without any."""
+    """Return a row for every target, or a single row for a run without targets."""
     targets: list[Row] = [{"Target": t.domain, "Accuracy %": percent(t.accuracy), "n": t.count} for t in result.targets]
     settings = (result.selection, result.target_part if targets else "none", result.seed, result.protocol)
     rest: Row = {

@@ -13,16 +13,14 @@ BY_PATH = ("arrays", "folder", "table", "wilds")
 
 
 def find_data(name: str) -> DataConfig:
-    """Return the data set of that name, or what lies at that path."""
+    """Return the data set of that name, or the data at that path."""
     names = [known for known in DATASETS.names() if known not in BY_PATH]
     path = Path(name)
     if name in names:
         config: DataConfig = DATASETS.config(name)()
         return config
     if not path.exists():
-        raise MessiError(
-            f"There is no folder or file {name} and no data set of that name; there are: {', '.join(names)}."
-        )
+        raise MessiError(f"There is no folder, file or data set '{name}'; the data sets are: {', '.join(names)}.")
     if path.is_dir():
         return Wilds(path=name) if (path / METADATA).is_file() else Folder(path=name)
     if path.suffix.lower() in SUFFIXES:
@@ -30,13 +28,13 @@ def find_data(name: str) -> DataConfig:
     if path.suffix.lower() == ".npz":
         return Arrays(path=name)
     raise MessiError(
-        f"{name} is no data that can be read: give a folder domain/class/image, a table "
+        f"{name} is not a kind of data that messi reads; name a folder domain/class/image, a table "
         f"({', '.join(SUFFIXES)}), or arrays (.npz)."
     )
 
 
 def called(data: DataConfig) -> str:
-    """Return a name for files about some data: that of its folder or file, or of the data set."""
+    """Return a name for files about some data: the name of its folder or file, or of the data set."""
     if data.name not in BY_PATH:
         return data.name
     path = Path(data.to_dict()["path"]).resolve()

@@ -11,7 +11,8 @@ import tyro
 from torch import Tensor
 
 from messi.core.errors import MessiError
-from messi.data.datasets.common.base import Augmentation, DataConfig
+from messi.data.augment import Augmentation
+from messi.data.datasets.common.base import DataConfig
 from messi.data.datasets.common.npz import read_npz
 from messi.data.examples import Examples, digest, require_finite
 from messi.data.images import Images

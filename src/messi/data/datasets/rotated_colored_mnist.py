@@ -16,7 +16,8 @@ from torch import Tensor
 from messi.core.config import Bounds
 from messi.core.errors import MessiError
 from messi.core.seeding import generator
-from messi.data.datasets.common.base import Augmentation, DataConfig
+from messi.data.augment import Augmentation
+from messi.data.datasets.common.base import DataConfig
 from messi.data.datasets.common.digits import BELOW_FIVE, EMBEDDED, color, deal_digits, draw_binary_labels, join, rotate
 from messi.data.examples import Examples
 from messi.data.progress import DataProgress

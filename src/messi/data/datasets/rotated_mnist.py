@@ -7,7 +7,8 @@ unrotated image, which digits hardly ever reach.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from messi.data.datasets.common.base import Augmentation, DataConfig
+from messi.data.augment import Augmentation
+from messi.data.datasets.common.base import DataConfig
 from messi.data.datasets.common.digits import DIGITS, EMBEDDED, deal_digits, join, rotate
 from messi.data.examples import Examples
 from messi.data.progress import DataProgress

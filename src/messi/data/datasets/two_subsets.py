@@ -13,7 +13,8 @@ import torch
 
 from messi.core.config import Bounds
 from messi.core.seeding import generator
-from messi.data.datasets.common.base import Augmentation, DataConfig
+from messi.data.augment import Augmentation
+from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples, digest
 from messi.data.progress import DataProgress
 

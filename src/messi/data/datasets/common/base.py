@@ -9,13 +9,13 @@ from messi.core.config import Config
 from messi.core.errors import MessiError
 from messi.core.registry import Registry
 from messi.core.text import first_few
+from messi.data.augment import Augmentation
 from messi.data.examples import Examples
 from messi.data.listing import Listing
 from messi.data.progress import DataProgress, LogProgress
 from messi.data.store import Store, prepare_store
 
 DATASETS = Registry("data set", "messi.data.datasets")
-Augmentation = Literal["domainbed", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
