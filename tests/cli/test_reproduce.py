@@ -87,3 +87,37 @@ def test_runs_of_a_path_that_was_spelled_otherwise_are_told(tmp_path: Path, caps
 def test_what_begins_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Lines(Plan(tmp_path, DomainGrowth(scale="small").runs()), Local(jobs=20, devices=("cpu", "cpu")))
     assert capsys.readouterr().out == "runs to do: 12, 12 at a time on cpu, cpu; each is reported when it finishes\n"
+
+
+LAUNCHER = """
+from dataclasses import dataclass
+from pathlib import Path
+from messi.sweeps.launchers.common.base import Launcher
+
+@dataclass(frozen=True, kw_only=True)
+class Queue(Launcher):
+    priority: int = 0
+    \"\"\"Place in the queue.\"\"\"
+
+    def launch(self, plan, on_end):
+        Path("queue.txt").write_text("".join(f"{self.priority} {run.name}\\n" for run in plan.unfinished()))
+        for run in plan.unfinished():
+            on_end(plan.record_end(run, "The queue is full."))
+"""
+
+
+def test_a_launcher_is_one_file_with_its_own_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("messi.cli.reproduce.check_needs", lambda *_: None)
+    Path("queue.py").write_text(LAUNCHER)
+    assert main([*GROWTH, "--launcher", "queue.py", "--priority", "3"]) == 1
+    runs = DomainGrowth(scale="small").runs()
+    assert Path("queue.txt").read_text().splitlines() == [f"3 {run.name}" for run in runs]
+    told = capsys.readouterr().out
+    assert told.startswith("runs to do: 12, with queue; each is reported when it finishes\n[1/12, ")
+    failed = [line for line in told.splitlines() if line.startswith("failed  ")]
+    assert failed == [f"failed  {run.name}: The queue is full." for run in runs]
+    assert main([*GROWTH, "--launcher", "nowhere"]) == 2
+    assert "There is no launcher named 'nowhere'; there are: local." in capsys.readouterr().err

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import messi
-from messi.cli.main import main
 from messi.core.errors import MessiError
+from tests.command import messi as messi_command
 
 from .stage import REPRODUCE, TRAIN, TRAIN_FEATURES, config_of
 
@@ -44,14 +44,9 @@ class Command:
 
     def __call__(self) -> Reply:
         """Call ``messi`` as a shell would."""
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-        with redirect_stdout(out), redirect_stderr(err):
-            try:
-                code = main(list(self.arguments))
-            except SystemExit as left:  # the parser of options leaves this way
-                code = left.code if isinstance(left.code, int) else 1
-        told, complaints = (stream.buffer.getvalue().decode() for stream in (out, err))
-        return Reply(code, self.read(told) if code == 0 or (code == 1 and self.partial) else None, told, complaints)
+        done = messi_command(*self.arguments)
+        answered = done.returncode == 0 or (done.returncode == 1 and self.partial)
+        return Reply(done.returncode, self.read(done.stdout) if answered else None, done.stdout, done.stderr)
 
 
 @dataclass(frozen=True)
