@@ -172,7 +172,7 @@ def test_training_on_renamed_data_says_that_the_run_is_finished(make_folder: Mak
     root.rename(tmp_path / "renamed")
     for out in ((), ("--out", next((tmp_path / "runs").iterdir()))):
         done = messi("train", "--data", "renamed", *options, *out, cwd=tmp_path)
-        assert (done.returncode, "finished already; nothing was done" in done.stdout) == (0, True), done.stderr
+        assert (done.returncode, "already finished; nothing was done" in done.stdout) == (0, True), done.stderr
         assert ("Using the run runs/" in done.stderr) == (not out)
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
@@ -183,12 +183,12 @@ def test_the_result_of_a_finished_run_is_not_given_for_data_that_has_changed(
     root = make_folder(images=4)
     command = ("train", "--data", root, "--target", "photo", "--algorithm", "erm", "--backbone", "tiny_cnn", *QUICK)
     assert messi(*command, "--out", "run", cwd=tmp_path).returncode == 0
-    assert "finished already; nothing was done" in messi(*command, "--out", "run", cwd=tmp_path).stdout
+    assert "already finished; nothing was done" in messi(*command, "--out", "run", cwd=tmp_path).stdout
     shutil.copy(root / "paint/across/0.png", root / "sketch/upright/new.png")
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
     done = messi(*command, "--out", "run", cwd=tmp_path)
     assert (done.returncode, "%" in done.stdout) == (2, False)
-    assert "The data of the run run has changed since; train anew in another folder with --out" in done.stderr
+    assert "The data has changed since the run run; train again in another folder with --out" in done.stderr
     assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
 
 
@@ -268,9 +268,9 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(what: str, make_folder: 
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        ("photo/across/0.png", "photo/across/0.png cannot be read: it is damaged or no image"),
+        ("photo/across/0.png", "photo/across/0.png cannot be read: it is damaged or not an image"),
         ("photo/across/", "photo/across has no images"),
-        ("photo/", "photo has no folders in it"),
+        ("photo/", "photo contains no folders"),
     ],
 )
 def test_damaged_folders_are_named(damage: str, sentence: str, make_folder: MakeFolder, tmp_path: Path) -> None:

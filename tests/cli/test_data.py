@@ -64,8 +64,8 @@ def test_verify_has_exit_code_0_for_whole_data_and_1_with_names_otherwise(
     _, *found = done.stdout.splitlines()
     kinds = [line.split()[0] for line in found]
     assert kinds == ["ignored", "corrupt", *["duplicate"] * 21], "of 30 copies 20 are named"
-    assert found[0] == "ignored   sketch/notes.txt is no image file in a class folder"
-    assert "sketch/upright/0.png cannot be read: it is damaged or no image" in found[1]
+    assert found[0] == "ignored   sketch/notes.txt is not an image file in a class folder"
+    assert "sketch/upright/0.png cannot be read: it is damaged or not an image" in found[1]
     assert found[2] == "duplicate paint/across/0.png = photo/across/0.png in 2 domains"
     assert found[-1] == "duplicate and 10 more"
 
@@ -141,7 +141,7 @@ def test_an_image_at_the_wrong_depth_is_told_why_it_is_not_used(make_folder: Mak
     root = make_folder(images=2)
     shutil.copy(root / "photo/across/0.png", root / "photo/lost.png")
     done = data("prepare", root, cwd=tmp_path)
-    assert "Not used, because they are no image files in a class folder: photo/lost.png." in done.stderr
+    assert "Ignored, because they are not image files in a class folder: photo/lost.png." in done.stderr
 
 
 def test_damaged_images_are_refused_or_left_out_by_name(make_folder: MakeFolder, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_damaged_images_are_refused_or_left_out_by_name(make_folder: MakeFolder,
     (root / "photo/across/1.png").write_bytes(b"")
     refused = data("prepare", root, cwd=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "photo/across/1.png cannot be read: it is damaged or no image." in refused.stderr
+    assert "photo/across/1.png cannot be read: it is damaged or not an image." in refused.stderr
     assert "use --damaged leave_out" in refused.stderr
     done = data("prepare", root, "--damaged", "leave_out", cwd=tmp_path)
     assert done.returncode == 0
@@ -165,7 +165,7 @@ def test_damaged_images_are_refused_or_left_out_by_name(make_folder: MakeFolder,
         (("show", "--out", "x.png"), "Name the data first: 'messi data show DATA'"),
         (("verfy", "pacs"), "Did you mean 'verify'?"),
         (("verify", "two_subsets"), "'two_subsets' has no image files to verify; name a folder, "),
-        (("verify", "pacs", "--path", "."), "does not hold PACS: it must have the folders art_painting, "),
+        (("verify", "pacs", "--path", "."), "does not contain PACS: it must contain the folders art_painting, "),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: tuple[str, ...], sentence: str, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_every_row_of_features_gets_a_class_a_probability_and_expert_weights(
         ),
         (
             np.zeros((2, 3), np.uint8),
-            "but is uint8 of the shape [2, 3]. Save features as floats, with .astype('float32').",
+            "but has type uint8 and shape [2, 3]. Save features as floats, with .astype('float32').",
         ),
         (np.array([[1, 2, 3], [4, np.nan, np.nan]]), "2 in 1 of 2 rows, the first in row 1, column 1, counted from 0."),
     ],
@@ -119,7 +119,7 @@ def test_images_in_an_array_are_predicted_too_at_the_size_that_was_chosen(
 def test_a_class_of_the_target_alone_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     train(tmp_path, FEATURES, np.where(np.arange(24) == 20, "odd", LABELS))
     (note,) = [record.message for record in caplog.records]
-    assert note.startswith("Classes that occur in the target but in no training example")
+    assert note.startswith("Some classes of the target have no training examples")
     assert note.endswith(": 'odd' (in c).")
 
 

@@ -110,5 +110,5 @@ def test_a_finished_command_says_so_and_changes_nothing(tmp_path: Path) -> None:
     before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.rglob("*") if file.is_file()}
     again = drive(folder)
     assert again.returncode == 0
-    assert "finished already; nothing was done" in again.stdout
+    assert "already finished; nothing was done" in again.stdout
     assert {f: (f.stat().st_mtime_ns, f.read_bytes()) for f in folder.rglob("*") if f.is_file()} == before

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import cell_of, made_results
 
 from messi.experiments.cost import COLUMNS, NOT_TIMED, TIMED, Cost
 from messi.experiments.paper.cost import TRAINING_TIME
 from messi.reports.paper_tables import Published, Table
 from messi.sweeps.plan import Label
+
+from .made_runs import cell_of, made_results
 
 SECONDS = {"ERM": (10.0, 12.0), "MESSI-S-OT": (11.0, 15.0)}
 """Of seeds 0 and 1, for 1,000 steps; any other row takes 20."""
@@ -43,7 +44,7 @@ def test_the_plan_is_every_row_of_the_papers_table() -> None:
     assert {(name, backbones[str(config.encoder.backbone)]) for name, config in configs} == set(TRAINING_TIME)
     for name, config in configs:
         assert (config.data.name, config.target, config.encoder.pretrained) == ("pacs", ("art_painting",), False)
-        settings = config.settings
+        settings = config.training
         assert (settings.steps, settings.evaluate_every, settings.batch_per_domain) == (1100, 100, 32)
         assert settings.flatness == ("sagm" if "SAGM" in name else "none")
 

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import Made, cell_of, made_results
 
 from messi.experiments.mechanism import Mechanism
 from messi.reports.paper_tables import Table
 from messi.reports.table_markdown import markdown
 from messi.sweeps.plan import Label
+
+from .made_runs import Made, cell_of, made_results
 
 BASELINE = "ERM-MoE"
 FAILURE = "a trace\nCUDA out of memory"

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import cell_of, made_results
 
 from messi.experiments.common.base import Figure
 from messi.experiments.domain_growth import DOMAINS, DomainGrowth
 from messi.reports.paper_tables import Published, Table
 from messi.reports.statistics import summarise
 from messi.sweeps.plan import Label
+
+from .made_runs import cell_of, made_results
 
 EXPERIMENT = DomainGrowth(digits="mnist", seeds=3)
 CURVES = ((50, 50, 68, 76, 80, 70, 70, 60), (50, 50, 68, 72, 60, 70, 70, 68), (50, 50, 90, 74, 70, 70, 70, 70))

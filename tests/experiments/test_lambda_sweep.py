@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import cell_of, made_results
 
 from messi.core.errors import MessiError
 from messi.experiments.common.base import Figure
@@ -13,6 +12,8 @@ from messi.experiments.lambda_sweep import LambdaSweep
 from messi.experiments.paper.ablations import LAMBDA_SWEEP
 from messi.reports.paper_tables import Table
 from messi.sweeps.plan import Label
+
+from .made_runs import cell_of, made_results
 
 
 def made(labels: Mapping[str, Label]) -> dict[str, Any]:

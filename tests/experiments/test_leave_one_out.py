@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import cell_of, made_results
 
 from messi.algorithms.messi import MESSI
 from messi.experiments.leave_one_out import VARIANTS, LeaveOneOut
 from messi.experiments.paper.ablations import LEAVE_ONE_OUT
 from messi.reports.paper_tables import Table
 from messi.sweeps.plan import Label
+
+from .made_runs import cell_of, made_results
 
 WITHOUT = {"L_ssi": "ssi_weight", "L_sp": "sparsity_weight", "L_bal": "balance_weight", "L_div": "diversity_weight"}
 

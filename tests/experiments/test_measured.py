@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from made_runs import made_results
 from torch import Tensor
 
 from messi.core.errors import MessiError
@@ -17,6 +16,8 @@ from messi.experiments.common.measured import Measurement, measured
 from messi.experiments.common.results import Results
 from messi.experiments.specialisation import Specialisation
 from messi.sweeps.plan import Outcome
+
+from .made_runs import made_results
 
 RESULT = {"result": {"target": {"t": 0.5}}}
 VALUES = torch.tensor([[0.1, torch.nan], [1 / 3, 1e-300]], dtype=torch.float64)

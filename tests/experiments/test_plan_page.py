@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from made_runs import made_results
 from playwright.sync_api import Browser, Page
 
 from messi.cli.main import main
@@ -20,6 +19,8 @@ from messi.experiments.domain_growth import DomainGrowth
 from messi.experiments.lambda_sweep import LambdaSweep
 from messi.experiments.readings import Readings
 from messi.sweeps.plan import Label
+
+from .made_runs import made_results
 
 RULES: dict[str, Any] = {
     "selected_step": 100, "selection": "source_val", "target_part": "all", "protocol": "messi", "deviations": {},

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import cell_of, made_results
 
 from messi.algorithms.messi import MESSI
 from messi.experiments.common.base import Experiment
@@ -13,6 +12,8 @@ from messi.experiments.readings import Readings
 from messi.experiments.readings_pacs import ReadingsPacs
 from messi.reports.paper_tables import Table
 from messi.sweeps.plan import Label
+
+from .made_runs import cell_of, made_results
 
 both = pytest.mark.parametrize(
     ("experiment", "other", "rate"),
@@ -31,7 +32,7 @@ def test_every_reading_differs_from_the_defaults_in_one_thing(
     runs = [run for run in experiment.runs() if {"seed": 0, **other}.items() <= run.labels.items()]
     assert len(runs) == 20
     default = MESSI.Config().to_dict()
-    changed = {}
+    changed: dict[str, tuple[list[str], float | None]] = {}
     for run in runs:
         options, own_rate = run.config.algorithm.to_dict(), run.config.training.learning_rate
         different = sorted(key for key in default if options.get(key) != default[key])

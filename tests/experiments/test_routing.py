@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import made_results
 
 from messi.core.documents import write_document
 from messi.core.records import Record, RecordWriter, Role, RoutingRecord
@@ -15,6 +14,8 @@ from messi.experiments.common.base import Figure, Text
 from messi.experiments.common.results import Results
 from messi.experiments.routing import Routing, lines_of
 from messi.sweeps.plan import Label
+
+from .made_runs import made_results
 
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 

@@ -10,7 +10,7 @@ from PIL import Image
 from messi.core.errors import MessiError
 from messi.data.datasets.common import benchmark
 from messi.data.datasets.pacs import PACS
-from messi.data.watcher import LogWatcher
+from messi.data.progress import LogProgress
 from messi.engine.config import RunConfig
 from messi.models.encoder import EncoderConfig
 from messi.sweeps.check import check_needs
@@ -20,7 +20,7 @@ from messi.sweeps.plan import Plan, Planned
 def needs(data: PACS, encoder: EncoderConfig) -> None:
     """Check a plan of one run."""
     plan = Plan(Path("plan"), [Planned({"seed": 0}, RunConfig(data=data, target=("photo",), encoder=encoder))])
-    check_needs(plan, LogWatcher())
+    check_needs(plan, LogProgress())
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_data_that_cannot_be_had_are_asked_for_in_the_folder_that_holds_theirs(
     asked: list[str], tmp_path: Path
 ) -> None:
     advice = "Use --path to name the folder that contains the folder PACS."
-    for data, problem in ((PACS(), "could not be downloaded"), (PACS(path=str(tmp_path)), "does not hold PACS")):
+    for data, problem in ((PACS(), "could not be downloaded"), (PACS(path=str(tmp_path)), "does not contain PACS")):
         with pytest.raises(MessiError) as raised:
             needs(data, EncoderConfig(backbone="test_vit"))
         message = str(raised.value)
@@ -92,5 +92,5 @@ def test_data_that_cannot_be_had_are_asked_for_in_the_folder_that_holds_theirs(
 
 def test_a_problem_without_advice_is_told_as_it_is(pacs: PACS, tmp_path: Path) -> None:
     (tmp_path / "data" / "PACS" / "photo" / "dog" / "0.png").unlink()
-    with pytest.raises(MessiError, match=r"photo/dog has no images; put images into it or remove it\.$"):
+    with pytest.raises(MessiError, match=r"photo/dog contains no images; add images or remove it\.$"):
         needs(pacs, EncoderConfig(backbone="test_vit", pretrained=False))

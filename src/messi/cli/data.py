@@ -15,9 +15,8 @@ from messi.core.files import replace_atomically
 from messi.data.contact_sheet import contact_sheet
 from messi.data.datasets.common.base import DATASETS, DataConfig, ImageData
 from messi.data.datasets.common.benchmark import Benchmark
-from messi.data.examples import Examples
+from messi.data.examples import Examples, summary
 from messi.data.images import Images
-from messi.data.summary import summary
 from messi.data.verify import Finding, verify
 
 _SHOWN = 20
@@ -66,10 +65,10 @@ def verify_all(arguments: list[str]) -> int:
         raise MessiError(
             f"'{data.name}' has no image files to verify; name a folder, a table of images or a published data set."
         )
-    watcher = data_progress()
-    listing, store = data.prepare(watcher)
+    shown = data_progress()
+    listing, store = data.prepare(shown)
     manifest = data.manifest if isinstance(data, Benchmark) else None
-    version, findings = verify(listing, store, manifest, watcher)
+    version, findings = verify(listing, store, manifest, shown)
     say(f"{len(listing):,} images, {len(listing.domain_names)} domains, {len(listing.classes)} classes")
     if manifest and version:
         say(f"compared with {manifest.title}, version '{version.name}' ({version.images:,} images)")

@@ -3,8 +3,10 @@
 import tyro
 
 from messi.cli.common.output import Format, print_rows
+from messi.core.gpu_kernels import implementation
 from messi.core.info import environment
 from messi.engine.build import pick_device
+from messi.models.fused.replace import implementations
 
 
 def main(arguments: list[str]) -> int:
@@ -19,12 +21,12 @@ def info(*, format: Format = "table") -> int:  # noqa: A002 (the option's name)
         format: Table, CSV or JSON.
 
     """
-    gpu = pick_device(None).type == "cuda"
+    device = pick_device(None)
     used = {
-        "training step": "captured as a CUDA graph" if gpu else "eager",
-        "ssi loss": "fused GPU kernels" if gpu else "torch",
-        "vision transformers": "fused GPU kernels" if gpu else "timm",
-        "augmentation": "fused GPU kernels" if gpu else "torch",
+        "training step": "captured as a CUDA graph" if device.type == "cuda" else "eager",
+        "augmentation": implementation(device, otherwise="torch"),
+        "ssi loss": implementation(device, otherwise="torch"),
+        **implementations(device),
     }
     print_rows([{"what": name, "value": value} for name, value in {**environment(), **used}.items()], format)
     return 0

@@ -15,6 +15,7 @@ from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import Registry
 from messi.data.datasets.common.base import DATASETS
 from messi.engine.protocols import PROTOCOLS
+from messi.engine.training_config import TrainingConfig
 from messi.models.encoder import SMALL
 
 Kind = Literal["algorithms", "datasets", "backbones", "protocols"]
@@ -56,11 +57,15 @@ def show(
 def _protocols() -> list[Row]:
     """Return a row for every setting, with its value in each protocol and the data sets for which it differs."""
     rows: list[Row] = []
-    for setting in PROTOCOLS["messi"][""]:
+    for setting in TrainingConfig.open_fields():
+        if setting == "augmentation":  # depends on the data set, in every protocol
+            continue
         row: Row = {"setting": setting}
         for name, protocol in PROTOCOLS.items():
-            others = [f"{data} {values[setting]}" for data, values in protocol.items() if data and setting in values]
-            row[name] = "; ".join([str(protocol[""][setting]), *others])
+            special = {"small images": protocol.small_images, **protocol.by_data}
+            values = {data: getattr(training, setting) for data, training in special.items()}
+            others = [f"{data} {value}" for data, value in values.items() if value is not None]
+            row[name] = "; ".join([str(getattr(protocol.default, setting)), *others])
         rows.append(row)
     return rows
 

@@ -10,7 +10,7 @@ from messi.cli.common.options import shown_as
 from messi.cli.common.output import say
 from messi.core.errors import MessiError
 from messi.core.rundir import PLAN, RunDir, runs_inside
-from messi.data.watcher import some
+from messi.core.text import first_few
 from messi.reports.page import write_report
 
 
@@ -56,7 +56,7 @@ def _report_runs(runs: Sequence[Path], page: Path) -> list[str]:
     """Write a page about the finished runs; return a line about the others. A path that does not exist is refused."""
     finished = [path for path in runs if not path.exists() or RunDir(path).state() == "done"]
     write_report(finished or runs, page)
-    names = some([str(path) for path in runs if path not in finished], 10)
+    names = first_few([str(path) for path in runs if path not in finished], 10)
     return (
         [f"left out  {names}: not finished runs; repeat the command that started a run to resume it"] if names else []
     )

@@ -113,7 +113,7 @@ def _accuracies(outcome: Outcome) -> str:
 def _row(outcome: Outcome) -> Row:
     config = outcome.run.config.resolved()
     row: Row = dict(outcome.labels)
-    return {**row, "backbone": str(config.encoder.backbone), "steps": config.settings.steps, "state": outcome.state}
+    return {**row, "backbone": str(config.encoder.backbone), "steps": config.training.steps, "state": outcome.state}
 
 
 def _print_experiments() -> None:

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from messi.core.config import Bounds
-from messi.diagnostics.collected import PER_DOMAIN
-from messi.diagnostics.document import PER_CELL
+from messi.diagnostics.recording import PER_DOMAIN
+from messi.diagnostics.sampling import PER_CELL
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.base import Section
 from messi.experiments.common.domainbed.data import BENCHMARKS, Benchmark, DataName

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from messi.algorithms.messi import MESSI
+from messi.core.config import OPEN
 from messi.engine.config import RunConfig
 from messi.experiments.common.base import Section
 from messi.experiments.common.growth import Growing
@@ -69,4 +70,4 @@ class Readings(Growing):
 
     def _read(self, reading: str, number: int, seed: int) -> RunConfig:
         algorithm = READINGS.get(reading, MESSI.Config())
-        return self.config(algorithm, number, seed, learning_rate=LEARNING_RATES.get(reading))
+        return self.config(algorithm, number, seed, learning_rate=LEARNING_RATES.get(reading, OPEN))

@@ -18,9 +18,9 @@ from messi.algorithms.gmoe import GMoE
 from messi.algorithms.messi import MESSI
 from messi.algorithms.omoe import OMoE
 from messi.data.loader import Loader
+from messi.diagnostics.recording import trace
 from messi.diagnostics.routing import DEAD_BELOW, RoutingTally, dead_rate
 from messi.diagnostics.specialisation import SpecialisationTally
-from messi.diagnostics.trace import trace
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.base import Figure, Section
 from messi.experiments.common.measured import Measured, Measurement, measured
@@ -57,13 +57,13 @@ class Experts:
 
 def look(algorithm: Algorithm, loader: Loader) -> Experts:
     """Add up what the experts do with every example of the target, batch by batch."""
-    vault = loader.vault
+    sealed = loader.data
     traces = trace(algorithm, loader, "target")
     first = next(traces)
     similarity = SpecialisationTally(len(first.experts.outputs))
     routing = RoutingTally(
-        num_domains=len(vault.domains("target")),
-        num_classes=len(vault.classes),
+        num_domains=len(sealed.domains("target")),
+        num_classes=len(sealed.classes),
         num_experts=first.experts.routing.shape[1],
     )
     for one in itertools.chain([first], traces):

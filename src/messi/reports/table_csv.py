@@ -4,7 +4,7 @@ import csv
 import io
 from dataclasses import asdict
 
-from messi.core.printable import spreadsheet_cell
+from messi.core.text import spreadsheet_cell
 from messi.reports.paper_tables import Cell, Column, Table
 
 _CELL = ("column", "better", "mean", "spread", "n", "paper", "paper_spread", "difference", "state", "reason")

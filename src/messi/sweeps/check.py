@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from messi.core.errors import MessiError
 from messi.data.datasets.common.base import DataConfig, ImageData
 from messi.data.datasets.common.benchmark import Benchmark
-from messi.data.watcher import Watcher
+from messi.data.progress import DataProgress
 from messi.models.encoder import EncoderConfig
 from messi.sweeps.plan import Plan
 
 
-def check_needs(plan: Plan, watcher: Watcher) -> None:
+def check_needs(plan: Plan, progress: DataProgress) -> None:
     """Find all data and weights, and download what can be downloaded; raise an error for the first that is missing.
 
     Weight files come first: a wrong name is reported before gigabytes of data are downloaded.
@@ -23,21 +23,21 @@ def check_needs(plan: Plan, watcher: Watcher) -> None:
         with _advising(_weights_advice(encoder)):
             encoder.check_weights()
     for data in _different([config.data.to_dict() for config in configs]):
-        _check_data(DataConfig.from_dict(data), watcher)
+        _check_data(DataConfig.from_dict(data), progress)
     for encoder in encoders:
         if encoder.pretrained:
             with _advising(_weights_advice(encoder)):
                 encoder.build((3, 224, 224))
 
 
-def _check_data(data: DataConfig, watcher: Watcher) -> None:
+def _check_data(data: DataConfig, progress: DataProgress) -> None:
     if isinstance(data, Benchmark):
         with _advising(f"Use --path to name the folder that contains the folder {data.manifest.folder}."):
-            data.listing(watcher)
+            data.listing(progress)
     elif isinstance(data, ImageData):
-        data.listing(watcher)
+        data.listing(progress)
     else:
-        data.load(watcher)
+        data.load(progress)
 
 
 def _weights_advice(encoder: EncoderConfig) -> str:

@@ -22,7 +22,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from messi.core.printable import printable, spreadsheet_cell
+from messi.core.text import printable, spreadsheet_cell
 
 Format = Literal["table", "csv", "json"]
 Row = dict[str, str | int | float]

@@ -16,8 +16,8 @@ from rich.table import Column
 from rich.text import Text
 
 from messi.cli.common.output import Terminal, note, say
-from messi.core.printable import printable
-from messi.data.watcher import Watcher
+from messi.core.text import printable
+from messi.data.progress import DataProgress
 from messi.engine.observers import Observer
 
 _QUIET = 10.0
@@ -29,7 +29,7 @@ def progress(name: str, about: Callable[[], str] = str) -> Observer:
     return Bar(name) if Terminal().is_terminal else PlainLines(name, about)
 
 
-def data_progress() -> Watcher:
+def data_progress() -> DataProgress:
     """Return the observer of work on data that suits standard error."""
     return DataBar() if Terminal(stderr=True).is_terminal else DataLines()
 

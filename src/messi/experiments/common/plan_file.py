@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from messi.core.documents import read_values, write_document
-from messi.core.errors import MessiError
-from messi.core.files import writing
+from messi.core.errors import MessiError, writing
 from messi.core.info import version
 from messi.core.rundir import PLAN
 from messi.experiments.common.base import Experiment

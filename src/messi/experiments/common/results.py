@@ -73,7 +73,7 @@ class Results:
     def provenance(self, *, data: str, reduced: str = "") -> Provenance:
         """Say how the numbers came about; the runs of a plan differ in method, target and seed alone."""
         config = self.outcomes[0].run.config.resolved()
-        settings = config.settings
+        settings = config.training
         return Provenance(
             data=data,
             protocol=f"{config.protocol}, {settings.steps} steps" + (f"; reduced: {reduced}" if reduced else ""),

@@ -16,12 +16,10 @@ from messi.algorithms.common.base import Algorithm
 from messi.core.seeding import generator
 from messi.data.loader import Loader
 from messi.diagnostics.alignment import class_conditional_energy, energy_on_slots
-from messi.diagnostics.collected import PER_DOMAIN
-from messi.diagnostics.document import PER_CELL
+from messi.diagnostics.recording import PER_DOMAIN, trace
 from messi.diagnostics.routing import RoutingTally
-from messi.diagnostics.sampling import at_most_per_cell
+from messi.diagnostics.sampling import PER_CELL, at_most_per_cell
 from messi.diagnostics.slots import SHARPNESS, correlation, overlap, responsibilities, top_slots
-from messi.diagnostics.trace import trace
 from messi.experiments.common.measured import Measurement
 
 
@@ -39,14 +37,14 @@ class Seen:
 
 def see(algorithm: Algorithm, loader: Loader) -> Seen:
     """Look at no more than ``PER_DOMAIN`` examples of a domain, for distances at ``PER_CELL`` of a class in it."""
-    vault = loader.vault
-    sizes = {"num_domains": len(vault.domains("source_val")), "num_classes": len(vault.classes)}
+    sealed = loader.data
+    sizes = {"num_domains": len(sealed.domains("source_val")), "num_classes": len(sealed.classes)}
     traces = list(trace(algorithm, loader, "source_val", most=PER_DOMAIN))
     labels, domains = torch.cat([one.labels for one in traces]), torch.cat([one.domains for one in traces])
     routing = torch.cat([one.experts.routing for one in traces])
     tally = RoutingTally(**sizes, num_experts=routing.shape[1])
     tally.update(routing, labels, domains)
-    rows = at_most_per_cell(labels, domains, most=PER_CELL, stream=generator("slots"))
+    rows = at_most_per_cell(labels, domains, most=PER_CELL, generator=generator("slots"))
     outputs = torch.cat([one.experts.outputs for one in traces], dim=1)[:, rows]
 
     def apart(features: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from messi.core import gpu_kernels
 from messi.core.errors import MessiError
 from messi.discrepancy.mmd import BANDWIDTHS, mmd_squared
 from messi.discrepancy.sinkhorn import entropic_ot
@@ -53,7 +54,7 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
     """
     _check_shapes(features, routing, labels, domains)
     if _has_kernels(features):
-        from messi.losses.ssi import kernels  # noqa: PLC0415 (needs Triton, which only CUDA builds of torch bring)
+        from messi.losses.ssi import kernels  # noqa: PLC0415 (only CUDA builds have Triton)
 
         return kernels.ssi_loss(
             features,
@@ -85,8 +86,8 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
 
 
 def _has_kernels(features: Tensor) -> bool:
-    """On a GPU, kernels compute in float32 what is written in torch below."""
-    return features.is_cuda and features.dtype != torch.float64 and features.numel() > 0
+    """Return whether ``kernels``, which compute in float32, process these features."""
+    return gpu_kernels.run_on(features) and features.dtype != torch.float64 and features.numel() > 0
 
 
 def _clouds(features: Tensor, slots: Slots, cells: Tensor) -> tuple[Tensor, Tensor]:
