@@ -22,7 +22,7 @@ QUICK = ("--steps", "8", "--evaluate-every", "4", "--batch-per-domain", "4", "--
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A MESSI run on a folder of pictures whose two classes are red and blue, in three brightnesses."""
+    """A MESSI run on a folder of images with two classes, red and blue, in three brightnesses."""
     root = tmp_path_factory.mktemp("trained")
     for domain, level in (("bright", 250), ("dim", 150), ("dark room", 90)):
         for label, channel in (("blue", 2), ("red", 0)):
@@ -76,7 +76,7 @@ def test_predict_gives_class_probability_and_expert_weights_and_survives_a_bad_i
 def test_predict_looks_into_folders_as_training_does_and_answers_once_for_an_image(
     trained: Path, tmp_path: Path
 ) -> None:
-    """What macOS hides beside an image, hidden folders and folders named like images are no images."""
+    """Hidden files of macOS, hidden folders and folders named like images are not images."""
     shutil.copytree(trained / "data" / "dark room" / "red", tmp_path / "new" / "shots.jpg")
     (tmp_path / "new" / "shots.jpg" / "._0.jpg").write_bytes(b"\0\5\x16\7")
     (tmp_path / "new" / ".trash").mkdir()
@@ -89,7 +89,7 @@ def test_predict_looks_into_folders_as_training_does_and_answers_once_for_an_ima
 
 
 def test_predict_follows_links_to_folders_as_training_does(trained: Path, tmp_path: Path) -> None:
-    """Two names of one folder are two, as they are domains or classes in training; a link that leads back is passed."""
+    """Two names of one folder count twice, as in training; a link that leads back up is skipped."""
     shutil.copytree(trained / "data" / "dark room" / "red", tmp_path / "elsewhere" / "red")
     for link, folder in (("new/one", "elsewhere"), ("new/two", "elsewhere/red"), ("elsewhere/back", "new")):
         (tmp_path / link).parent.mkdir(exist_ok=True)
@@ -128,7 +128,7 @@ def test_evaluate_on_other_data_matches_classes_by_name(trained: Path, tmp_path:
 
 
 def test_evaluate_takes_the_options_of_other_data(trained: Path, tmp_path: Path) -> None:
-    """The columns of a table, and what to do with damaged images; accuracy is that of what predict says."""
+    """The columns of a table, and what to do with damaged images; the accuracy is that of the predictions."""
     shutil.copytree(trained / "data" / "dim", tmp_path / "dim")
     (tmp_path / "dim" / "red" / "12.jpg").write_bytes(b"")
     answered = messi("predict", trained / "run", tmp_path / "dim", "--format", "csv")
@@ -152,7 +152,7 @@ def test_evaluate_takes_the_options_of_other_data(trained: Path, tmp_path: Path)
 
 
 def test_evaluate_with_renamed_data_follows_its_own_advice_to_the_same_numbers(trained: Path, tmp_path: Path) -> None:
-    """Data named without --data is looked for where the command is called."""
+    """Without --data, a relative path is looked up in the working folder."""
     asked = messi("evaluate", trained / "run", "--format", "csv", cwd=tmp_path)
     assert asked.returncode == 2
     assert (
@@ -193,7 +193,7 @@ def test_the_result_of_a_finished_run_is_not_given_for_data_that_has_changed(
 
 
 def test_the_page_of_runs_in_turn_is_named_like_the_data(make_folder: MakeFolder, tmp_path: Path) -> None:
-    """So that data in another folder does not overwrite it; a folder's name may hold a dot."""
+    """Data in another folder must not overwrite it; the name of a folder may contain a dot."""
     root = make_folder(images=3)
     domains = sorted(folder.name for folder in root.iterdir())
     shutil.copytree(root, tmp_path / "scans.v2")
@@ -222,7 +222,7 @@ def test_whatever_domains_are_called_their_runs_stay_in_the_folder_that_was_name
 
 
 def test_a_pretrained_backbone_starts_from_a_local_file(make_folder: MakeFolder, tmp_path: Path) -> None:
-    """The names and shapes of timm's own state dict, as safetensors; a file of another backbone is refused."""
+    """The file has the names and shapes of timm's state dict; a file of another backbone is refused."""
     weights = tmp_path / "weights.safetensors"
     save_file(timm.create_model("test_vit", num_classes=10).state_dict(), weights)
     data = make_folder(images=4)
@@ -269,7 +269,7 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(what: str, make_folder: 
     ("damage", "sentence"),
     [
         ("photo/across/0.png", "photo/across/0.png cannot be read: it is damaged or not an image"),
-        ("photo/across/", "photo/across has no images"),
+        ("photo/across/", "photo/across contains no images"),
         ("photo/", "photo contains no folders"),
     ],
 )

@@ -110,7 +110,7 @@ def test_show_prints_the_table_and_writes_the_picture(make_folder: MakeFolder, t
 
 
 def test_any_names_can_be_shown(tmp_path: Path) -> None:
-    """A class may be called as a column of the table is, and a domain by bytes that are no text in any terminal."""
+    """A class may have the name of a column, and the name of a domain may be bytes that are not text."""
     odd = os.fsdecode(b"caf\xe9")
     for domain, label in (("photo", "all"), ("photo", "domain"), (odd, "all")):
         (tmp_path / "data" / domain / label).mkdir(parents=True)

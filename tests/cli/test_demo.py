@@ -1,4 +1,4 @@
-"""The README's first command, whole: it takes about a minute on two cores."""
+"""The first command of the README, complete; it takes about a minute on two cores."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""messi predict on features and images in .npz files, and what training says of data that is unlike the target."""
+"""messi predict on features and images in .npz files, and what training prints about its data."""
 
 import csv
 import io
@@ -99,7 +99,7 @@ def test_a_model_of_features_says_what_it_takes(
         f"takes 3 features, but {tmp_path}/new.csv is not an .npz file; save the features [N, 3] as 'inputs' in an"
         in said
     )
-    with pytest.raises(MessiError, match=r"The input has values .*: 1 in 1 of 2 rows, the first in row 1, column 2"):
+    with pytest.raises(MessiError, match=r"The input contains .*: 1 in 1 of 2 rows, the first in row 1, column 2"):
         load(trained).predict(torch.tensor([[1.0, 2, 3], [1, 2, torch.nan]]))
     with pytest.raises(MessiError, match=r"Features must be floats, but are torch\.uint8"):
         load(trained).predict(torch.zeros(2, 3, dtype=torch.uint8))

@@ -1,4 +1,4 @@
-"""``messi report`` on folders of which some are no finished runs."""
+"""``messi report`` on folders, some of which are not finished runs."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from tests.reports.helpers import Sample
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two finished runs, one that was stopped, a page, and a folder that is none."""
+    """Two finished runs, an interrupted one, a page, and a folder without runs."""
     monkeypatch.chdir(tmp_path)
     for place, name in enumerate(("a", "b", "stopped")):
         Sample(seed=place, images=False).write(tmp_path / "runs" / name)
@@ -37,7 +37,7 @@ def test_unfinished_runs_are_left_out_and_named(runs: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("folders", "sentence"),
     [
-        (("runs/stopped",), "runs/stopped is not a finished run: result.json is missing. The same command that began"),
+        (("runs/stopped",), "runs/stopped is not a finished run: result.json is missing. "),
         (("runs/stopped", "pictures"), "runs/stopped is not a finished run: result.json is missing."),
         (("pictures",), "pictures is not a run folder: run.json is missing."),
         (("runs/page.html",), "There is no folder runs/page.html; name the folder of a run"),
@@ -56,7 +56,7 @@ def test_what_is_no_run_is_called_what_it_is(
 
 
 def test_a_folder_of_runs_stands_for_the_runs_in_it(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As the one that 'messi train' makes for several targets."""
+    """Such as the folder that 'messi train' creates for several targets."""
     assert main(["report", "runs"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "left out  runs/stopped: not finished runs; repeat the command that started a run to resume it",

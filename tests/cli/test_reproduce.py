@@ -1,4 +1,4 @@
-"""``messi reproduce`` before anything runs: what it refuses, and what it tells."""
+"""``messi reproduce`` before anything runs: errors, notes and the choice of a launcher."""
 
 import json
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_runs_of_a_path_that_was_spelled_otherwise_are_told(tmp_path: Path, caps
     assert "left out" not in told[0]
     assert told[1].startswith(f"left out  {min(run.name for run in plan.runs)} and 3 more in ")
     assert main(["reproduce", "domainbed", *options, "--weights", str(tmp_path / "weights")]) == 2
-    assert capsys.readouterr().out.startswith("left out  ")  # before the weights are missed
+    assert capsys.readouterr().out.startswith("left out  ")  # before the missing weights are reported
 
 
 def test_what_begins_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a plan needs: looked for before anything runs, and told with the options of a plan."""
+"""The needs of a plan are checked before anything runs, and errors name the options of a plan."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def pacs(tmp_path: Path) -> PACS:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return what the network is asked for, which is never had."""
+    """Return the downloads that were attempted; all of them fail."""
     asked: list[str] = []
 
     def download(url: str, _path: Path, **_options: Any) -> None:

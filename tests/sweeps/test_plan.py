@@ -1,4 +1,4 @@
-"""How the runs of a plan stand, as their files say."""
+"""The state of the runs of a plan, read from their files."""
 
 from dataclasses import replace
 from pathlib import Path

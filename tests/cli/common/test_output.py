@@ -1,4 +1,4 @@
-"""What commands write: to a terminal that obeys escape sequences, to a spreadsheet, and where there is no room."""
+"""What commands write: to a terminal that obeys escape sequences, to a spreadsheet, and to a full disk."""
 
 import ast
 import csv

@@ -1,4 +1,4 @@
-"""What is shown while a run goes."""
+"""The progress of a run."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from messi.cli.common.progress import Bar, PlainLines, pace
 def test_a_bar_shows_any_name_as_it_is(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Braces and brackets mean something to rich, and nothing in the name of a domain."""
+    """Braces and brackets are markup to rich, but not in the name of a domain."""
     monkeypatch.setenv("COLUMNS", "200")
     bar = Bar(name)
     bar.started(0, 2)
@@ -20,7 +20,7 @@ def test_a_bar_shows_any_name_as_it_is(
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, as a list of one number that a test can set."""
+    """The time, as a list with one number that a test can set."""
     now = [100.0]
     monkeypatch.setattr("messi.cli.common.progress.time.monotonic", lambda: now[0])
     return now

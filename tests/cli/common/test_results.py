@@ -1,4 +1,4 @@
-"""The table that ends a training."""
+"""The table at the end of training."""
 
 from pathlib import Path
 

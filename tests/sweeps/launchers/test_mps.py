@@ -1,4 +1,4 @@
-"""A GPU that several processes share."""
+"""Several processes share a GPU."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from messi.sweeps.launchers.common.mps import shared_gpu
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A daemon that only writes down how it was called and what it was told."""
+    """A daemon that only logs its arguments and input."""
     log, control = tmp_path / "calls", tmp_path / "nvidia-cuda-mps-control"
     control.write_text(f'#!/bin/sh\necho "$1 $(cat) $CUDA_MPS_PIPE_DIRECTORY" >> {log}\n')
     control.chmod(0o755)
