@@ -102,14 +102,14 @@ def _tables(out: str) -> Any:
     with Path("plan/tables/specialisation.csv").open(newline="") as file:
         numbers = {(row["Method"], row["column"]): row["mean"] for row in csv.DictReader(file)}
     files = [*sorted(Path("plan/tables").iterdir()), *Path().glob("page.html")]
-    told = "" in numbers.values() or "left out" in out
-    return numbers, told, {path.name: path.read_bytes() for path in files}
+    printed = "" in numbers.values() or "left out" in out
+    return numbers, printed, {path.name: path.read_bytes() for path in files}
 
 
 def _without_some(now: Any, then: Any) -> bool:
     """Return whether a plan reports that something is left out, and changes no other number."""
-    numbers, told, _ = now
-    return bool(told and all(number in ("", then[0].get(cell)) for cell, number in numbers.items()))
+    numbers, printed, _ = now
+    return bool(printed and all(number in ("", then[0].get(cell)) for cell, number in numbers.items()))
 
 
 def _predicted() -> Any:

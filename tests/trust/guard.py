@@ -71,10 +71,10 @@ def _traceback(error: Exception) -> Outcome:
 
 def _judged(command: Command | Call, reply: Reply, expected: Reply | None) -> Outcome:
     """Judge a call that ended."""
-    told = reply.err + reply.out
+    printed = reply.err + reply.out
     for unwanted in ("Traceback", "\x1b"):
-        if unwanted in told or unwanted in _failures():
-            return Outcome("failed", f"{unwanted!r} in the output", detail=repr(told[-300:]))
+        if unwanted in printed or unwanted in _failures():
+            return Outcome("failed", f"{unwanted!r} in the output", detail=repr(printed[-300:]))
     if expected is None or (reply.code, reply.answer) == (expected.code, expected.answer):
         return Outcome("same")
     if reply.code == 2:
@@ -82,7 +82,7 @@ def _judged(command: Command | Call, reply: Reply, expected: Reply | None) -> Ou
     if _tells(command, reply, expected):
         return Outcome("found")
     if reply.code:
-        return Outcome("failed", f"exit code {reply.code}", detail=told[-300:])
+        return Outcome("failed", f"exit code {reply.code}", detail=printed[-300:])
     return Outcome("different", detail=_difference(reply.answer, expected.answer))
 
 

@@ -190,7 +190,7 @@ if __name__ == "__main__":
     ("moment", "states"),
     [("started", ["waiting"] * 2), ("handed out", ["waiting"] * 2), ("first run done", ["done", "waiting"])],
 )
-def test_workers_end_when_their_plan_is_killed_however_early(tmp_path: Path, moment: str, states: list[str]) -> None:
+def test_workers_end_when_their_plan_is_killed_early(tmp_path: Path, moment: str, states: list[str]) -> None:
     """A worker loads its modules for seconds, and the plan is killed meanwhile. Its run would take an hour."""
     first = config() if moment == "first run done" else config(steps=10**6)
     configs = [first, config(seed=1, steps=10**6)]
