@@ -131,7 +131,7 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
     with pytest.raises(MessiError, match="baseline must be one of the rows ERM, CORAL, but is 'IRM'"):
         Domainbed(rows=("ERM", "CORAL"), baseline="IRM")
     run, *_ = Domainbed(rows=("ERM",), weights=str(tmp_path)).runs()  # a plan is read elsewhere, too
-    with pytest.raises(MessiError, match=r"There is no weights file .*/resnet50\.safetensors; put it there"):
+    with pytest.raises(MessiError, match=r"There is no weights file .*/resnet50\.safetensors; put the file there"):
         run.config.encoder.check_weights()
 
 
