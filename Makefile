@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test clean
+.PHONY: demo test docs clean
 
 demo: .venv/ready
 	$(BIN)/messi demo
@@ -13,6 +13,10 @@ test: .venv/ready-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
+
+docs: .venv/ready-dev
+	$(BIN)/mkdocs build --strict
+	@echo "site    site/index.html"
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv --without-pip .venv
@@ -24,4 +28,4 @@ test: .venv/ready-dev
 	touch $@
 
 clean:
-	rm -rf .venv
+	rm -rf .venv site dist

@@ -25,9 +25,10 @@ from torch import Tensor
 from keep import gpu, parse, show
 from messi.algorithms.common.inference import batch_size
 from messi.algorithms.messi import MESSI
+from messi.core import gpu_kernels
 from messi.core.batch import Task
 from messi.data.images import Images
-from messi.data.placement import brought, place
+from messi.data.placement import fetch, place
 from messi.data.preprocess import prepare
 from messi.evaluation.model import Model, ModelDescription
 from messi.evaluation.predict import predict
@@ -98,15 +99,19 @@ class Contest:
     def plain(self, number: int, size: int, *, low: bool) -> Tensor:
         """Predict with timm's own forward."""
         network, head = self.algorithm.encoder.network, self.algorithm.head
+        logits = []
         with torch.inference_mode(), torch.autocast(DEVICE.type, torch.bfloat16, enabled=low):
-            logits = [head(network(inputs)).logits.float() for inputs in self.ready[:number].split(size)]
+            for inputs in self.ready[:number].split(size):
+                with gpu_kernels.disabled():
+                    features = network(inputs)
+                logits.append(head(features).logits.float())
             return torch.cat(logits).cpu()
 
 
 def batches(images: Images, number: int) -> Iterator[Images]:
     """Yield the first ``number`` images in batches that the device can read."""
     chunks = (images.select(slice(start, min(start + BATCH, number))) for start in range(0, number, BATCH))
-    return brought(chunks, DEVICE)
+    return fetch(chunks, DEVICE)
 
 
 def make_pictures(number: int) -> Tensor:

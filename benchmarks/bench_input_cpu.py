@@ -31,12 +31,13 @@ from torchvision.transforms.v2 import functional
 from keep import parse, show
 from messi.core.batch import InputSpec
 from messi.data import augment
+from messi.data.augment import AugmentationConfig
 from messi.data.datasets.folder import Folder
 from messi.data.images import Images
 from messi.data.loader import Loader
-from messi.data.sampling import Sampler
+from messi.data.sampling import Sampler, SamplingConfig
 from messi.data.sealed_data import SealedData
-from messi.data.splits import make_split
+from messi.data.splits import SplitConfig, make_split
 
 DOMAINS, CLASSES, PER_CELL, SIZE = ("a", "b", "c", "target"), ("x", "y", "z"), 60, (320, 240)
 PER_DOMAIN, SOURCES = 32, 3
@@ -69,19 +70,23 @@ def messi_loader(root: Path) -> tuple[Loader, float]:
     start = time.perf_counter()
     examples = Folder(path=str(root)).load()
     seconds = time.perf_counter() - start
-    split = make_split(examples, [3], kind="domainbed", fraction=0.2, target_part="all", seed=0)
+    split = make_split(
+        examples, [3], SplitConfig(split="domainbed", validation_fraction=0.2, target_part="all"), seed=0
+    )
     members = list(split.train.values())
     sampler = Sampler(
+        config=SamplingConfig(sampling="replacement", batch_per_domain=PER_DOMAIN, domains_per_batch=None),
         members=members,
         labels=[examples.labels[m] for m in members],
-        kind="replacement",
-        per_domain=PER_DOMAIN,
-        domains_per_batch=None,
         seed=0,
     )
-    vault = SealedData(examples, split)
+    sealed = SealedData(examples, split)
     return Loader(
-        vault=vault, spec=SPEC, device=torch.device("cpu"), sampler=sampler, augmentation="domainbed"
+        data=sealed,
+        spec=SPEC,
+        device=torch.device("cpu"),
+        sampler=sampler,
+        augmentation=AugmentationConfig(augmentation="domainbed", validation_augmentation=False),
     ), seconds
 
 

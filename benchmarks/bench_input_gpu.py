@@ -23,15 +23,16 @@ from messi.algorithms.common.base import build
 from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, InputSpec, Task
 from messi.core.seeding import deterministic
-from messi.data import augment, kernels
+from messi.data import augment, augment_kernels
+from messi.data.augment import AugmentationConfig
 from messi.data.examples import Examples
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
-from messi.data.sampling import Sampler
+from messi.data.sampling import Sampler, SamplingConfig
 from messi.data.sealed_data import SealedData
-from messi.data.splits import make_split
-from messi.engine.stepper import AdamStepper
+from messi.data.splits import SplitConfig, make_split
+from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
 DEVICE = torch.device("cuda")
@@ -67,18 +68,24 @@ def make_loader(images: Images) -> Loader:
     labels = torch.randint(CLASSES, (NUMBER,), generator=stream)
     names = tuple(str(d) for d in range(DOMAINS))
     examples = Examples(images, labels, domains, tuple("abcdefg"), names, "random")
-    split = make_split(examples, [3], kind="stratified", fraction=0.2, target_part="all", seed=0)
+    split = make_split(
+        examples, [3], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0
+    )
     members = list(split.train.values())
     sampler = Sampler(
+        config=SamplingConfig(sampling="replacement", batch_per_domain=PER_DOMAIN, domains_per_batch=None),
         members=members,
         labels=[labels[m] for m in members],
-        kind="replacement",
-        per_domain=PER_DOMAIN,
-        domains_per_batch=None,
         seed=0,
     )
-    vault = SealedData(examples, split)
-    return Loader(vault=vault, spec=SPEC, device=DEVICE, sampler=sampler, augmentation="domainbed")
+    sealed = SealedData(examples, split)
+    return Loader(
+        data=sealed,
+        spec=SPEC,
+        device=DEVICE,
+        sampler=sampler,
+        augmentation=AugmentationConfig(augmentation="domainbed", validation_augmentation=False),
+    )
 
 
 def torchvision_images(images: Images, drawn: augment.Parameters) -> Tensor:
@@ -114,7 +121,7 @@ def assert_equal_results(images: Images) -> str:
 
 def compare(images: Images, drawn: augment.Parameters) -> Tensor:
     on_gpu = images.gather().to(DEVICE)
-    ours = kernels.augment(on_gpu, drawn.map(Tensor.cuda), WHOLE).round()
+    ours = augment_kernels.augment(on_gpu, drawn.map(Tensor.cuda), WHOLE).round()
     return (ours - torchvision_images(on_gpu, drawn).float()).abs().cpu()
 
 
@@ -152,7 +159,7 @@ def gpu_time(work: Callable[[int], object], repeats: int) -> float:
 def time_batches(images: Images) -> list[tuple[str, float]]:
     resident = place(images, DEVICE)
     assert resident.pixels.is_cuda
-    pinned = place(images, DEVICE, gpu_room=0)
+    pinned = place(images, DEVICE, gpu_space=0)
     assert pinned.pixels.is_pinned()
     rows = []
     for name, placed in (
@@ -165,7 +172,7 @@ def time_batches(images: Images) -> list[tuple[str, float]]:
     some = resident.select(slice(0, 96))
     drawn = augment.draw_parameters(some.sizes, torch.Generator().manual_seed(2)).map(Tensor.cuda)
     on_gpu = some.to(DEVICE)
-    rows.append(("of which the three kernels", gpu_time(lambda _: kernels.augment(on_gpu, drawn, SPEC), 50)))
+    rows.append(("of which the three kernels", gpu_time(lambda _: augment_kernels.augment(on_gpu, drawn, SPEC), 50)))
     transform = v2.Compose(
         [
             v2.RandomResizedCrop(224, scale=(0.7, 1.0), antialias=True),
@@ -188,7 +195,7 @@ def time_steps(images: Images, backbone: str) -> tuple[float, float, float]:
     loader = make_loader(place(images, DEVICE))
     task = Task(input_shape=SPEC.shape, num_classes=CLASSES, num_domains=3)
     algorithm = build(ERM.Config(), task=task, encoder=EncoderConfig(backbone=backbone, pretrained=False)).to(DEVICE)
-    stepper = AdamStepper(algorithm, learning_rate=3e-5, weight_decay=0.0)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=3e-5, weight_decay=0.0))
     constant: Batch = loader.batch(1)
     position = 0
 

@@ -35,13 +35,11 @@ from messi.core.batch import Task
 from messi.core.checksum import KEY, METADATA, Bytes
 from messi.core.info import version
 from messi.core.tensorfile import read_tensors, write_tensors
-from messi.data import journal
-from messi.data.augment import draw_parameters
+from messi.data import store_journal
+from messi.data.augment import draw_parameters, prepare_augmented
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
-from messi.data.images import Images
-from messi.data.preprocess import prepare_augmented
-from messi.data.seals import Seals
+from messi.data.images import Images, PixelChecksums
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.evaluation import model
@@ -73,7 +71,7 @@ def measure(work: Callable[[], object], times: int = TIMES) -> tuple[float, floa
     for _ in range(times):
         watch = Stopwatch()
         with ExitStack() as patches:
-            for module in (tensorfile, records, journal):
+            for module in (tensorfile, records, store_journal):
                 patches.enter_context(mock.patch.object(module, "checksum", watch))
             start = time.perf_counter()
             work()
@@ -196,7 +194,7 @@ def store(folder: Path) -> list[str]:
             prepare_augmented(images.select(slice(start, start + 96)), parameters[start : start + 96], spec)
 
     def blindly() -> None:
-        with mock.patch.object(Seals, "check"):
+        with mock.patch.object(PixelChecksums, "check"):
             augmented()
 
     with_checksums, without = in_turn([augmented, blindly], EPOCHS)

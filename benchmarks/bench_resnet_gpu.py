@@ -23,7 +23,7 @@ from messi.algorithms.erm import ERM
 from messi.core.batch import Task
 from messi.core.seeding import deterministic
 from messi.engine.capture import Updater
-from messi.engine.stepper import AdamStepper
+from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import Encoder, EncoderConfig
 
 RESNET, FORWARD_SIZE, COMPARED = "resnet50", 512, 32
@@ -60,7 +60,7 @@ def make(*, fused: bool, capture: bool = True) -> Contestant:
     torch.manual_seed(0)
     algorithm = build(ERM.Config(), task=task, encoder=EncoderConfig(backbone=RESNET, pretrained=False)).to(DEVICE)
     algorithm.encoder = make_encoder(fused=fused)
-    stepper = AdamStepper(algorithm, learning_rate=3e-5, weight_decay=0.0)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=3e-5, weight_decay=0.0))
     updater = Updater(algorithm, stepper, DEVICE, capture=capture)
     return Contestant(updater, make_batch(), list(algorithm.parameters()))
 

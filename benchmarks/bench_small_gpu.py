@@ -32,7 +32,7 @@ from messi.data.examples import Examples
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.models.encoder import EncoderConfig
-from messi.sweeps.mps import shared_gpu
+from messi.sweeps.launchers.common.mps import shared_gpu
 
 DEVICE = "cuda"
 FIRST, TIMED, TIMED_EAGER, PROCESSES = 200, 1300, 300, (1, 2, 4, 8)

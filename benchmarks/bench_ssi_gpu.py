@@ -32,7 +32,8 @@ from keep import gpu, parse, show
 from messi.discrepancy.clouds import averaging
 from messi.discrepancy.reference import slots, squared_distances
 from messi.discrepancy.sinkhorn import entropic_ot
-from messi.losses.ssi.loss import Discrepancy, find_slots, slot_weights, ssi_loss
+from messi.losses.ssi.loss import Discrepancy, ssi_loss
+from messi.losses.ssi.slots import find_slots, slot_weights
 
 DEVICE = torch.device("cuda")
 WIDTH, ROUNDS, EPSILON, SHARPNESS = 384, 50, 0.1, 4.0

@@ -24,6 +24,7 @@ from keep import gpu, parse, show
 from messi.algorithms.common.base import AlgorithmConfig
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI
+from messi.core.config import OPEN
 from messi.core.records import TrainRecord
 from messi.core.rundir import RunDir
 from messi.data.datasets.pacs import PACS
@@ -68,7 +69,7 @@ def make_examples(images: Images) -> Examples:
 
 
 def config(
-    algorithm: AlgorithmConfig, backbone: str, steps: int, *, log_every: int = 10, evaluate_every: int | None = None
+    algorithm: AlgorithmConfig, backbone: str, steps: int, *, log_every: int = 10, evaluate_every: int = OPEN
 ) -> RunConfig:
     return RunConfig(
         data=PACS(),

@@ -1,10 +1,10 @@
-"""A method of your own: ERM, and the energy distance between every two domains' features.
+"""Your own method: ERM plus the energy distance between the features of every two domains.
 
     messi train --data photos --algorithm examples/energy_distance.py --weight 0.3
 
-The file holds a class of the same name with a nested ``Config``; its options are those of the command line. What it
-returns are weighted loss terms, whose sum the engine descends. Everything in a step has a fixed shape, so that a GPU
-can record it once and replay it.
+The file defines a class of the same name with a nested ``Config``, whose fields become options of the command line.
+``loss`` returns weighted terms; the engine minimises their sum. All shapes are fixed, so that a GPU can record the step
+once and replay it.
 """
 
 from dataclasses import dataclass
@@ -13,15 +13,11 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from messi.algorithms.erm import ERM
-from messi.core.batch import Batch, LossTerms
-from messi.core.config import Bounds, LogUniform
-from messi.discrepancy.domains import membership
-from messi.losses.classification import domain_mean_cross_entropy
+from messi import ERM, Batch, Bounds, LogUniform, LossTerms, domain_mean_cross_entropy
 
 
 class EnergyDistance(ERM):
-    """ERM and the energy distance between the domains' features."""
+    """ERM plus the energy distance between the domains' features."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ERM.Config):
@@ -35,16 +31,15 @@ class EnergyDistance(ERM):
     def loss(self, batch: Batch) -> LossTerms:
         """Return the classification term and the weighted distance."""
         features = self.encoder(batch.inputs)
-        distance = energy_distance(features, batch.domains, self.task.num_domains)
         return {
             "cls": domain_mean_cross_entropy(self.classifier(features), batch.labels, batch.domains),
-            "energy": self.config.weight * distance,
+            "energy": self.config.weight * energy_distance(features, batch.domains, self.task.num_domains),
         }
 
 
 def energy_distance(features: Tensor, domains: Tensor, num_domains: int) -> Tensor:
     """Return the mean over pairs of domains of 2 E|x - y| - E|x - x'| - E|y - y'|: features [B, R], domains [B]."""
-    members = membership(domains, num_domains).float()
+    members = (domains == torch.arange(num_domains, device=domains.device)[:, None]).float()
     averaging = members / members.sum(1, keepdim=True).clamp_min(1)
     means = averaging @ torch.cdist(features.float(), features.float()) @ averaging.T
     within = means.diagonal()

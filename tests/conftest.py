@@ -24,7 +24,7 @@ from messi.engine.config import RunConfig, TrainingConfig
 if TYPE_CHECKING:  # machines for GPU tests have no browser
     from playwright.sync_api import Browser
 
-pytest_plugins = ["trust.summary"]
+pytest_plugins = ["tests.trust.summary"]
 TINTS = {"photo": (1.0, 0.9, 0.8), "sketch": (0.5, 0.5, 0.5), "paint": (0.6, 0.9, 1.0)}
 
 

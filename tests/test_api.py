@@ -1,8 +1,15 @@
-"""What ``import messi`` offers, as the README uses it."""
+"""What ``import messi`` offers: a run from Python, and the names that a user's own method needs."""
 
+import inspect
 from pathlib import Path
 
+import pytest
+
 import messi
+from messi.algorithms.common.base import ALGORITHMS
+from messi.core.records import TrainRecord
+from messi.core.rundir import RunDir
+from messi.engine import run as engine
 from messi.engine.config import RunConfig
 
 
@@ -16,3 +23,39 @@ def test_a_run_from_python_leaves_the_folder_that_the_command_leaves(tmp_path: P
     before = report.stat().st_mtime_ns
     messi.run(quick_config, out=tmp_path / "run", device="cpu")
     assert report.stat().st_mtime_ns == before
+
+
+def test_the_public_run_takes_what_the_engine_takes() -> None:
+    assert inspect.signature(messi.run) == inspect.signature(engine.run)
+
+
+OWN = """
+import messi
+
+class Own(messi.ERM):
+    class Config(messi.ERM.Config):
+        pass
+
+    def loss(self, batch: messi.Batch) -> messi.LossTerms:
+        features = self.encoder(batch.inputs)
+        logits = self.classifier(features)
+        return {
+            "cls": messi.domain_mean_cross_entropy(logits, batch.labels, batch.domains),
+            "norm": 0.1 * features.square().mean(),
+        }
+"""
+
+
+@pytest.mark.parametrize("line", ["import messi", "from messi import ERM, Batch, LossTerms, domain_mean_cross_entropy"])
+def test_a_method_with_a_single_import_line_trains(line: str, tmp_path: Path, quick_config: RunConfig) -> None:
+    text = OWN.replace("import messi", line)
+    (tmp_path / "own.py").write_text(text if line == "import messi" else text.replace("messi.", ""))
+    config = messi.RunConfig(
+        data=quick_config.data,
+        target=quick_config.target,
+        algorithm=ALGORITHMS.config(str(tmp_path / "own.py"))(),
+        training=quick_config.training,
+    )
+    result = messi.run(config, out=tmp_path / "run", device="cpu")
+    records = [record for record in RunDir(result.path).read_records() if isinstance(record, TrainRecord)]
+    assert records[-1].terms.keys() == {"cls", "norm"}

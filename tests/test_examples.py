@@ -1,5 +1,7 @@
-"""The example of a method in a file of one's own, and what is said of files that do not work."""
+"""The examples run, and a method in a user's own file works like any other or gives a clear error."""
 
+import ast
+import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +16,30 @@ from messi.core.rundir import RunDir
 from messi.engine.config import RunConfig
 from messi.evaluation.model import load
 
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 EXAMPLE = Path(__file__).parents[1] / "examples" / "energy_distance.py"
+PRINTED = {
+    "inspect_routing": "expert3",
+    "machine_readings": "press_3",
+    "train_and_predict": "accuracy on the target",
+}
 
 
-def test_the_example_is_short() -> None:
-    assert len(EXAMPLE.read_text().splitlines()) < 60
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short_and_imports_messi_once(example: Path) -> None:
+    text = example.read_text()
+    assert len(text.splitlines()) < 60
+    imports = [node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert ["messi" for line in map(ast.unparse, imports) if "messi" in line] == ["messi"]
+
+
+@pytest.mark.parametrize("example", [path for path in EXAMPLES if path != EXAMPLE], ids=lambda path: path.stem)
+def test_an_example_runs(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(example), run_name="__main__")
+    assert PRINTED[example.stem] in capsys.readouterr().out
 
 
 def test_the_energy_distance_is_its_definition() -> None:
@@ -74,12 +95,12 @@ def test_a_changed_file_is_another_config(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, "There is no algorithm file"),
-        ("x = 1\n", "must define a class MyMethod, named like the file"),
-        ("from messi.algorithms.erm import ERM\nclass MyMethod(ERM): pass\n", "must define a Config of its own"),
-        ("import nothing_like_it\n", "cannot be run .ModuleNotFoundError"),
+        ("x = 1\n", "must define a class named like the file, such as MyMethod"),
+        ("from messi.algorithms.erm import ERM\nclass MyMethod(ERM): pass\n", "must define its own Config in MyMethod"),
+        ("import nothing_like_it\n", "cannot be imported .ModuleNotFoundError"),
     ],
 )
-def test_a_file_that_does_not_work_is_told_in_a_sentence(tmp_path: Path, content: str | None, message: str) -> None:
+def test_a_file_that_does_not_work_gives_one_sentence(tmp_path: Path, content: str | None, message: str) -> None:
     path = tmp_path / "my_method.py"
     if content is not None:
         path.write_text(content)

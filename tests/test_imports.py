@@ -1,3 +1,6 @@
+"""The public names: those of the stub, imported when they are used."""
+
+import importlib
 import subprocess
 import sys
 
@@ -9,8 +12,12 @@ def test_importing_messi_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_every_public_name_is_there() -> None:
-    assert {name: getattr(messi, name).__name__ for name in messi.__all__} == {name: name for name in messi.__all__}
+def test_every_name_of_the_stub_can_be_imported_and_is_listed_once() -> None:
+    for name in messi.__all__:
+        module = importlib.import_module(messi._MODULES[name])  # type: ignore[attr-defined]
+        assert getattr(messi, name) is vars(module)[name]
+    assert set(dir(messi)) == set(messi.__all__)
+    assert {"run", "load", "RunConfig", "Algorithm", "Batch", "LossTerms", "Bounds", "OneOf"} <= set(messi.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

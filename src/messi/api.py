@@ -1,27 +1,41 @@
-"""``messi.run``: a run as ``messi train`` does it, with a report in its folder."""
+"""``messi.run``: what ``messi train`` does for one run, from Python."""
 
-import functools
-from collections.abc import Callable
-from typing import ParamSpec
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from messi.core.rundir import RunDir
+from messi.data.examples import Examples
 from messi.engine import run as engine
-from messi.engine.run import RunResult
+from messi.engine.config import RunConfig
+from messi.engine.observers import Observer
 from messi.reports.page import write_report
 
-_Arguments = ParamSpec("_Arguments")
 
+def run(
+    config: RunConfig,
+    *,
+    out: str | Path | None = None,
+    device: str | None = None,
+    capture: bool = True,
+    observers: Sequence[Observer] = (),
+    load: Callable[[], Examples] | None = None,
+) -> engine.RunResult:
+    """Train, select a model by validation, test it once on the target domains, and write a report.
 
-def _reported(train: Callable[_Arguments, RunResult]) -> Callable[_Arguments, RunResult]:
-    @functools.wraps(train)
-    def run(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> RunResult:
-        result = train(*arguments, **options)
-        folder = RunDir(result.path)
-        if not folder.report.exists():
-            write_report([folder.path], folder.report)
-        return result
+    Everything is saved in the run folder. Repeating the call resumes an interrupted run and returns the result of a
+    finished one. The data must be unchanged, but may have moved.
 
-    return run
+    Args:
+        config: what to run.
+        out: the run folder; by default one under ``runs/`` that is named after the config.
+        device: such as "cpu" or "cuda"; by default a GPU if there is one.
+        capture: on a GPU, record the training step once and replay it; the result is the same.
+        observers: objects that receive the progress of the run.
+        load: returns the examples, such as those already loaded for another run; by default ``config.data.load``.
 
-
-run = _reported(engine.run)
+    """
+    result = engine.run(config, out=out, device=device, capture=capture, observers=observers, load=load)
+    folder = RunDir(result.path)
+    if not folder.report.exists():
+        write_report([folder.path], folder.report)
+    return result

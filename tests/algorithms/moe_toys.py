@@ -7,7 +7,7 @@ import torch
 
 from messi.algorithms.common.base import ALGORITHMS, Algorithm, build
 from messi.core.batch import Batch, Task
-from messi.engine.stepper import AdamStepper
+from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
 NAMES = ("gmoe", "omoe", "dynmoe")
@@ -36,7 +36,7 @@ def separable(seed: int, *, num_domains: int = 3, per_domain: int = 8) -> Batch:
 
 def fit(algorithm: Algorithm, steps: int, *, first: int = 0, stepper: AdamStepper | None = None) -> AdamStepper:
     """Train on new batches, a stream of random numbers for each."""
-    stepper = stepper or AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0)
+    stepper = stepper or AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-3, weight_decay=0))
     algorithm.train()
     for step in range(first, first + steps):
         torch.manual_seed(step)

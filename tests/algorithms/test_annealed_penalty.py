@@ -11,8 +11,8 @@ from messi.algorithms.common.penalised import AnnealedPenalty
 from messi.algorithms.irm import IRM
 from messi.algorithms.vrex import VREx
 from messi.core.batch import Batch, Task
-from messi.engine.stepper import AdamStepper
-from messi.losses.classification import domain_mean_cross_entropy
+from messi.engine.stepper import AdamStepper, OptimizerConfig
+from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
 
 DOMAINS = torch.tensor([0, 1, 3, 3, 0, 0, 1, 0, 1, 3, 1, 3])
@@ -85,7 +85,7 @@ def test_steps_are_those_of_a_loop_that_counts_updates_from_zero(method: type[An
     algorithm, batch = build(method, penalty_weight=50.0, anneal_steps=3)
     twin = nn.Linear(5, 3)
     twin.load_state_dict(algorithm.classifier.state_dict())
-    stepper = AdamStepper(algorithm, learning_rate=1e-2, weight_decay=1e-3)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3))
     optimizer = torch.optim.Adam(twin.parameters(), lr=1e-2, weight_decay=1e-3)
     for count in range(6):
         logits = twin(batch.inputs)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from blind import Blind
 from torch import Tensor
+
+from .blind import Blind
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from moe_toys import ENCODER, NAMES, fit, make, separable
 
 from messi.algorithms.common.base import ALGORITHMS
 from messi.core.batch import Batch
@@ -15,12 +14,14 @@ from messi.core.records import RoutingRecord, TrainRecord
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
 from messi.data.datasets.folder import Folder
-from messi.engine.build import prepare
+from messi.engine.build import build_run
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
-from messi.engine.stepper import AdamStepper, Flatness, total
+from messi.engine.stepper import AdamStepper, Flatness, OptimizerConfig, total
 from messi.evaluation.model import load
 from messi.evaluation.predict import predict
+
+from .moe_toys import ENCODER, NAMES, fit, make, separable
 
 EACH = pytest.mark.parametrize("name", NAMES)
 
@@ -34,7 +35,9 @@ def test_the_order_of_the_batch_does_not_matter_but_for_the_noise(name: str) -> 
     losses = []
     for one in (batch, shuffled):
         algorithm = make(name) if name == "dynmoe" else make(name, gate_noise=0.0)
-        losses.append(total(algorithm.update(one, AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0))))
+        losses.append(
+            total(algorithm.update(one, AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-3, weight_decay=0))))
+        )
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-5, atol=1e-6)
 
 
@@ -54,7 +57,8 @@ def test_predicting_leaves_no_trace(name: str) -> None:
 @pytest.mark.parametrize("flatness", ["sam", "sagm"])
 def test_it_goes_with_a_step_that_looks_twice(name: str, flatness: Flatness) -> None:
     algorithm = make(name)
-    fit(algorithm, 2, stepper=AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0, flatness=flatness))
+    config = OptimizerConfig(learning_rate=1e-3, weight_decay=0, flatness=flatness, sagm_alpha=1e-3)
+    fit(algorithm, 2, stepper=AdamStepper(algorithm, config))
     assert all(value.isfinite().all() for value in algorithm.state_dict().values())
 
 
@@ -75,13 +79,13 @@ def test_a_saved_run_predicts_like_the_model_in_memory(
     assert len([record for record in records if isinstance(record, TrainRecord)]) == 3
     routing = [record for record in records if isinstance(record, RoutingRecord)]
     assert {len(record.experts) for record in routing} == {8 if name == "dynmoe" else 6}
-    training = prepare(config, config.data.load(), RunDir(tmp_path / "unused"), torch.device("cpu"))
+    parts = build_run(config, config.data.load(), RunDir(tmp_path / "unused"), torch.device("cpu"))
     for step in range(1, 4):
-        torch.manual_seed(derive_seed("step", training.seed, step))
-        training.algorithm.update(training.loader.batch(step), training.stepper)
+        torch.manual_seed(derive_seed("step", parts.config.seed, step))
+        parts.algorithm.update(parts.loader.batch(step), parts.stepper)
     saved = load(result.path)
     pictures = sorted(folder.glob("photo/*/*.png"))
     found = saved.predict(pictures)
-    expected = dataclasses.replace(saved, algorithm=training.algorithm.eval()).predict(pictures)
+    expected = dataclasses.replace(saved, algorithm=parts.algorithm.eval()).predict(pictures)
     torch.testing.assert_close(found.probabilities, expected.probabilities)
     torch.testing.assert_close(found.experts, expected.experts)

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from messi.algorithms.cdann import CDANN
 from messi.core.batch import Batch, Task
-from messi.engine.stepper import AdamStepper
+from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
 # A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
@@ -50,7 +50,7 @@ def test_steps_are_those_of_a_direct_transcription(penalty: float) -> None:
     """With all classes in the batch, DomainBed's weights 1 / (count of the class times number of classes)."""
     algorithm, batch = build(UNEQUAL, penalty=penalty)
     twin = copy.deepcopy(algorithm)
-    stepper = AdamStepper(algorithm, learning_rate=1e-2, weight_decay=1e-3)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3))
     assert twin.discriminator.classes is not None
     adversary = nn.ModuleList([twin.discriminator.classes, twin.discriminator.mlp])
     adams = [

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from blind import Blind, Differentiate
 from torch.nn import functional
 
 from messi.algorithms.common.base import ALGORITHMS, Algorithm, build
@@ -15,13 +14,15 @@ from messi.core.batch import Batch, Task
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed, deterministic
 from messi.data.datasets.two_subsets import TwoSubsets
-from messi.engine.build import prepare
+from messi.engine.build import build_run
 from messi.engine.capture import Updater
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
-from messi.engine.stepper import AdamStepper, total
+from messi.engine.stepper import AdamStepper, OptimizerConfig, total
 from messi.evaluation.model import load
 from messi.models.encoder import EncoderConfig
+
+from .blind import Blind, Differentiate
 
 # A CPU is quicker with less than its own size; resampled positions then have no deterministic gradient on a GPU.
 _VIT = ("test_vit", (3, 160, 160) if torch.cuda.is_available() else (3, 48, 48))
@@ -61,7 +62,7 @@ def separable(name: str, seed: int, *, num_domains: int = 3, per_domain: int = 1
 
 
 def fit(name: str, algorithm: Algorithm, steps: int = 60, *, num_domains: int = 3) -> AdamStepper:
-    stepper = AdamStepper(algorithm, learning_rate=3e-3, weight_decay=0)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=3e-3, weight_decay=0))
     algorithm.train()
     for step in range(1, steps + 1):
         torch.manual_seed(step)
@@ -80,7 +81,9 @@ def test_it_learns_a_separable_problem(name: str) -> None:
 @NAMES
 def test_its_terms_are_finite_scalars_that_still_are_tensors(name: str) -> None:
     algorithm = make(name)
-    terms = algorithm.update(separable(name, 1), AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0))
+    terms = algorithm.update(
+        separable(name, 1), AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-3, weight_decay=0))
+    )
     assert all(term.dim() == 0 and term.isfinite() for term in terms.values())
     assert total(terms).item() == pytest.approx(sum(term.item() for term in terms.values()))
 
@@ -100,7 +103,7 @@ def test_whatever_changes_in_training_is_in_its_state(name: str) -> None:
     stepper = fit(name, first, steps=5)
     second = make(name)
     second.load_state_dict(first.state_dict())
-    other = AdamStepper(second, learning_rate=3e-3, weight_decay=0)
+    other = AdamStepper(second, OptimizerConfig(learning_rate=3e-3, weight_decay=0))
     for group, optimizer in stepper.optimizers.items():
         other.optimizers[group].load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for algorithm, its_stepper in ((first, stepper), (second, other)):
@@ -139,7 +142,9 @@ def test_the_order_of_the_batch_does_not_matter(name: str) -> None:
     for one in (batch, shuffled):
         algorithm = make(name)
         torch.manual_seed(0)
-        losses.append(total(algorithm.update(one, AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0))))
+        losses.append(
+            total(algorithm.update(one, AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-3, weight_decay=0))))
+        )
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-5, atol=1e-6)
 
 
@@ -169,7 +174,10 @@ def test_captured_steps_leave_the_bits_of_eager_ones(name: str) -> None:
     for capture in (False, True):
         algorithm, device = make(name).cuda(), torch.device("cuda")
         update = Updater(
-            algorithm, AdamStepper(algorithm, learning_rate=1e-3, weight_decay=1e-4), device, capture=capture
+            algorithm,
+            AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-3, weight_decay=1e-4)),
+            device,
+            capture=capture,
         )
         with deterministic():
             for step in range(1, 13):
@@ -191,9 +199,9 @@ def test_a_saved_run_predicts_like_the_model_in_memory(name: str, tmp_path: Path
     result = run(config, out=tmp_path / "run", device="cpu")
     resolved = config.resolved()
     examples = resolved.data.load()
-    training = prepare(resolved, examples, RunDir(tmp_path / "unused"), torch.device("cpu"))
+    parts = build_run(resolved, examples, RunDir(tmp_path / "unused"), torch.device("cpu"))
     for step in range(1, 5):
         torch.manual_seed(derive_seed("step", config.seed, step))
-        training.algorithm.update(training.loader.batch(step), training.stepper)
-    expected = training.algorithm.eval().predict(torch.stack(list(examples.inputs))).logits.softmax(-1)
+        parts.algorithm.update(parts.loader.batch(step), parts.stepper)
+    expected = parts.algorithm.eval().predict(torch.stack(list(examples.inputs))).logits.softmax(-1)
     torch.testing.assert_close(load(result.path).predict(examples.inputs).probabilities, expected)

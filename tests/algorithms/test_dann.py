@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from messi.algorithms.dann import DANN
 from messi.core.batch import Batch, Task
-from messi.engine.stepper import AdamStepper
+from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
 # A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
@@ -42,7 +42,7 @@ def test_the_discriminator_steps_so_often_before_each_step_of_the_other_side(ste
 def test_only_one_side_moves(step: int) -> None:
     algorithm, batches = build()
     before = copy.deepcopy(algorithm.state_dict())
-    algorithm.update(batches[step - 1], AdamStepper(algorithm, learning_rate=1e-2, weight_decay=1e-3))
+    algorithm.update(batches[step - 1], AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3)))
     moved = {
         key.partition(".")[0] for key, value in algorithm.state_dict().items() if not torch.equal(value, before[key])
     }
@@ -63,7 +63,7 @@ def test_every_step_has_the_same_terms_and_those_of_the_side_that_rests_are_zero
 def test_steps_are_those_of_a_direct_transcription(penalty: float, steps: int) -> None:
     algorithm, batches = build(adversary_weight=0.7, gradient_penalty=penalty, discriminator_steps=steps)
     twin = copy.deepcopy(algorithm)
-    stepper = AdamStepper(algorithm, learning_rate=1e-2, weight_decay=1e-3)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3))
     generator = nn.ModuleList([twin.encoder, twin.classifier])
     adams = {
         "generator": torch.optim.Adam(generator.parameters(), lr=1e-2, betas=(0.5, 0.9), weight_decay=1e-3),
@@ -90,7 +90,9 @@ def test_steps_are_those_of_a_direct_transcription(penalty: float, steps: int) -
 
 
 def test_the_discriminator_has_its_own_learning_rate_where_one_is_given() -> None:
-    stepper = AdamStepper(build(discriminator_learning_rate=0.5, momentum=0.0)[0], learning_rate=0.1, weight_decay=0)
+    stepper = AdamStepper(
+        build(discriminator_learning_rate=0.5, momentum=0.0)[0], OptimizerConfig(learning_rate=0.1, weight_decay=0)
+    )
     settings = {name: optimizer.param_groups[0] for name, optimizer in stepper.optimizers.items()}
     assert {name: group["lr"] for name, group in settings.items()} == {"generator": 0.1, "discriminator": 0.5}
     assert all(group["betas"] == (0.0, 0.9) for group in settings.values())
@@ -98,7 +100,7 @@ def test_the_discriminator_has_its_own_learning_rate_where_one_is_given() -> Non
 
 def test_with_one_domain_there_is_nothing_to_tell() -> None:
     algorithm, batches = build(num_domains=1, gradient_penalty=1.0)
-    stepper = AdamStepper(algorithm, learning_rate=1e-2, weight_decay=0)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=0))
     for batch in batches[:2]:
         terms = algorithm.update(batch, stepper)
         assert terms["adv"] == terms["disc"] == 0
@@ -112,7 +114,7 @@ def test_the_discriminator_of_two_domains_is_left_to_guess(weight: float, expect
     Over the seeds 0 to 5 the mean of the last hundred losses was 0.695 to 0.702 and 0.07 to 0.17.
     """
     algorithm, _ = build(num_domains=2, adversary_weight=weight)
-    stepper = AdamStepper(algorithm, learning_rate=3e-3, weight_decay=0)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=3e-3, weight_decay=0))
     stream = torch.Generator().manual_seed(0)
     domains, losses = torch.arange(2).repeat(32), []
     for step in range(1, 601):

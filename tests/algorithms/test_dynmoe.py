@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from moe_toys import fit, make, separable
 
-from messi.engine.stepper import AdamStepper, Flatness
-from messi.losses.expert_directions import direction_diversity, direction_simplicity
+from messi.algorithms.dynmoe import direction_diversity, direction_simplicity
+from messi.engine.stepper import AdamStepper, Flatness, OptimizerConfig
 from messi.models.moe_dynamic import DynamicMoeLayer
+
+from .moe_toys import fit, make, separable
 
 
 def layers(algorithm: Any) -> list[DynamicMoeLayer]:
@@ -51,7 +52,9 @@ def transcribe(layer: DynamicMoeLayer) -> None:
 def test_every_step_is_one_of_adam_and_then_the_coming_and_going_of_experts() -> None:
     algorithm = make("dynmoe", moe_blocks=(1, 4), num_experts=3, max_experts=5)
     twin = copy.deepcopy(algorithm)
-    stepper, other = (AdamStepper(one, learning_rate=1e-2, weight_decay=1e-4) for one in (algorithm, twin))
+    stepper, other = (
+        AdamStepper(one, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-4)) for one in (algorithm, twin)
+    )
     counts = []
     for step in range(12):
         batch = separable(step, per_domain=2)
@@ -72,7 +75,10 @@ def test_a_second_look_does_not_decide_which_experts_stay(sharpness: Flatness) -
     algorithm = make("dynmoe")
     twin = copy.deepcopy(algorithm)
     batch = separable(0)
-    algorithm.update(batch, AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0, flatness=sharpness, radius=50.0))
+    config = OptimizerConfig(
+        learning_rate=1e-3, weight_decay=0, flatness=sharpness, flatness_radius=50.0, sagm_alpha=1e-3
+    )
+    algorithm.update(batch, AdamStepper(algorithm, config))
     twin.loss(batch)
     for one, other in zip(layers(algorithm), layers(twin), strict=True):
         assert torch.equal(one.used, other.used)

@@ -10,7 +10,7 @@ from torch.nn import functional
 from messi.algorithms.fish import Fish
 from messi.core.batch import Batch, Task
 from messi.core.errors import MessiError
-from messi.engine.stepper import AdamStepper
+from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
 # A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
@@ -34,7 +34,7 @@ def make_batch(domains: list[int], step: int = 1) -> Batch:
 def test_steps_are_those_of_a_direct_transcription(domains: list[int]) -> None:
     """The copy starts at the network, takes a step of one lasting Adam per domain; the network goes half of the way."""
     algorithm = build(num_domains=10)
-    stepper = AdamStepper(algorithm, learning_rate=1e-2, weight_decay=1e-3)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3))
     outer, inner = copy.deepcopy(algorithm.network), copy.deepcopy(algorithm.network)
     adam = torch.optim.Adam(inner.parameters(), lr=1e-2, weight_decay=1e-3)
     present = sorted(set(domains))
@@ -62,7 +62,7 @@ def test_steps_are_those_of_a_direct_transcription(domains: list[int]) -> None:
 
 def test_the_whole_way_with_one_domain_is_adam() -> None:
     algorithm = build(num_domains=1, share=1.0)
-    stepper = AdamStepper(algorithm, learning_rate=1e-2, weight_decay=0)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=0))
     twin = copy.deepcopy(algorithm.network)
     adam = torch.optim.Adam(twin.parameters(), lr=1e-2)
     for step in range(1, 5):
@@ -80,14 +80,16 @@ def test_the_order_of_the_domains_is_drawn() -> None:
     for seed in range(8):
         algorithm = build()
         torch.manual_seed(seed)
-        algorithm.update(make_batch([0, 1, 2] * 4), AdamStepper(algorithm, learning_rate=1e-2, weight_decay=0))
+        algorithm.update(
+            make_batch([0, 1, 2] * 4), AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=0))
+        )
         ends.append(algorithm.network.state_dict()["1.weight"].flatten())
     assert len(torch.stack(ends).unique(dim=0)) > 1
 
 
 def test_it_predicts_with_the_network_not_with_the_copy() -> None:
     algorithm, batch = build(), make_batch([0, 1, 2])
-    algorithm.update(batch, AdamStepper(algorithm, learning_rate=1e-1, weight_decay=0))
+    algorithm.update(batch, AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-1, weight_decay=0)))
     logits = algorithm.predict(batch.inputs).logits
     assert torch.equal(logits, algorithm.network(batch.inputs))
     assert not torch.allclose(logits, algorithm.inner(batch.inputs))
@@ -96,4 +98,6 @@ def test_it_predicts_with_the_network_not_with_the_copy() -> None:
 def test_domains_of_unequal_size_are_refused() -> None:
     algorithm = build()
     with pytest.raises(MessiError, match="same number of examples"):
-        algorithm.update(make_batch([0, 0, 1]), AdamStepper(algorithm, learning_rate=1e-2, weight_decay=0))
+        algorithm.update(
+            make_batch([0, 0, 1]), AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=0))
+        )

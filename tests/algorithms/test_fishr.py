@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from messi.algorithms.fishr import Fishr
 from messi.core.batch import Batch, Task
-from messi.engine.stepper import AdamStepper
+from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
 # A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
@@ -49,7 +49,7 @@ def test_steps_are_those_of_a_direct_transcription() -> None:
     algorithm = build(penalty_weight=300.0, anneal_steps=3, ema=0.8)
     twin = copy.deepcopy(algorithm)
     averages: dict[int, Tensor] = {}
-    stepper = AdamStepper(algorithm, learning_rate=1e-2, weight_decay=1e-3)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3))
     zero = torch.zeros(3 * 33)
     for count in range(6):
         batch = make_batch(count + 1, (0, 2) * 6 if count == 2 else (0, 1, 2) * 5)

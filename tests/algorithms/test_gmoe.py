@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from moe_toys import make, separable
 
-from messi.losses.classification import domain_mean_cross_entropy
-from messi.losses.expert_balance import importance_variation, load_variation
+from messi.algorithms.gmoe import importance_variation, load_variation
+from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.moe_vit import take_routings
+
+from .moe_toys import make, separable
 
 
 def test_the_loss_is_the_cross_entropy_and_the_unevenness_of_all_blocks() -> None:

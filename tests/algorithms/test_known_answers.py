@@ -21,9 +21,9 @@ from messi.data.examples import Examples
 from messi.data.images import Images
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import RunResult, run
-from messi.engine.stepper import AdamStepper
+from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.losses.ssi.loss import ssi_loss
-from messi.losses.ssi.selectors import Selector, select
+from messi.losses.ssi.slots import Selector, select
 from messi.models.encoder import EncoderConfig
 from messi.models.head import HeadOutput
 
@@ -72,7 +72,7 @@ def train(algorithm: Algorithm, *, seed: int, steps: int = 400, learning_rate: f
     """
     data, stream = TwoSubsets().load(), torch.Generator().manual_seed(seed)
     assert isinstance(data.inputs, Tensor)
-    stepper = AdamStepper(algorithm, learning_rate=learning_rate, weight_decay=1e-2)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=learning_rate, weight_decay=1e-2))
     for step in range(1, steps + 1):
         chosen = (400 * torch.arange(4)[:, None] + torch.randint(400, (4, 16), generator=stream)).flatten()
         algorithm.update(Batch(data.inputs[chosen], data.labels[chosen], data.domains[chosen], step), stepper)

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from messi.algorithms.lfme import LFME
 from messi.core.batch import Batch, Task
-from messi.engine.stepper import AdamStepper, total
+from messi.engine.stepper import AdamStepper, OptimizerConfig, total
 from messi.models.encoder import EncoderConfig
 
 # A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
@@ -34,7 +34,7 @@ def test_steps_are_those_of_networks_with_an_adam_each(domains: list[int]) -> No
     """An expert whose domain is not in the batch rests."""
     algorithm = build(weight=0.6)
     twin = copy.deepcopy(algorithm)
-    stepper = AdamStepper(algorithm, learning_rate=1e-2, weight_decay=1e-3)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3))
     networks = [twin.network, *twin.experts]
     adams = [torch.optim.Adam(network.parameters(), lr=1e-2, weight_decay=1e-3) for network in networks]
     for step in range(1, 5):

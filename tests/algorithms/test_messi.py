@@ -6,17 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from messi.algorithms.messi import MESSI
+from messi.algorithms.messi import MESSI, balance, diversity, sparsity
 from messi.core.batch import Batch, Task
 from messi.core.records import RoutingRecord
 from messi.core.rundir import RunDir
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
-from messi.losses.diversity import diversity
-from messi.losses.routing import balance, sparsity
 from messi.losses.ssi.loss import ssi_loss
-from messi.losses.ssi.selectors import Selector, select
+from messi.losses.ssi.slots import Selector, select
 from messi.models.encoder import EncoderConfig
 
 

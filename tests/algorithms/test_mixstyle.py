@@ -13,10 +13,10 @@ from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
-from messi.engine.build import prepare
+from messi.engine.build import build_run
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
-from messi.engine.stepper import AdamStepper
+from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.evaluation.model import load
 from messi.models.encoder import EncoderConfig
 
@@ -42,7 +42,7 @@ def bars(seed: int, *, per_domain: int = 12) -> Batch:
 
 
 def fit(algorithm: MixStyle, steps: range) -> AdamStepper:
-    stepper = AdamStepper(algorithm, learning_rate=3e-3, weight_decay=0)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=3e-3, weight_decay=0))
     algorithm.train()
     for step in steps:
         torch.manual_seed(step)
@@ -83,7 +83,7 @@ def test_a_second_object_with_its_state_goes_on_to_the_same_bits() -> None:
     stepper = fit(first, range(4))
     second = build()
     second.load_state_dict(first.state_dict())
-    other = AdamStepper(second, learning_rate=3e-3, weight_decay=0)
+    other = AdamStepper(second, OptimizerConfig(learning_rate=3e-3, weight_decay=0))
     other.optimizers["main"].load_state_dict(copy.deepcopy(stepper.optimizers["main"].state_dict()))
     for algorithm, its_stepper in ((first, stepper), (second, other)):
         for step in range(4, 7):
@@ -112,9 +112,9 @@ def test_a_saved_run_predicts_like_the_model_in_memory(tmp_path: Path) -> None:
     result = run(config, out=tmp_path / "run", device="cpu")
     resolved = config.resolved()
     examples = resolved.data.load()
-    training = prepare(resolved, examples, RunDir(tmp_path / "unused"), torch.device("cpu"))
+    parts = build_run(resolved, examples, RunDir(tmp_path / "unused"), torch.device("cpu"))
     for step in range(1, 5):
         torch.manual_seed(derive_seed("step", resolved.seed, step))
-        training.algorithm.update(training.loader.batch(step), training.stepper)
+        parts.algorithm.update(parts.loader.batch(step), parts.stepper)
     saved = load(result.path).algorithm.state_dict()
-    assert all(torch.equal(saved[key], value) for key, value in training.algorithm.state_dict().items())
+    assert all(torch.equal(saved[key], value) for key, value in parts.algorithm.state_dict().items())

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional
 
 from messi.algorithms.erm import ERM
-from messi.algorithms.mldg import MLDG
+from messi.algorithms.mldg import MLDG, with_gradient
 from messi.core.batch import Batch, Task
-from messi.engine.stepper import AdamStepper
+from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
 # A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
@@ -47,7 +47,7 @@ def test_steps_are_those_of_a_direct_transcription(domains: list[int], wanted: i
     """A new Adam takes the trial step, as in DomainBed's code; the gradient after it is added to that before it."""
     rate, decay, beta = 2e-2, 1e-3, 0.7
     algorithm = build(meta_weight=beta, meta_test_domains=wanted)
-    stepper = AdamStepper(algorithm, learning_rate=rate, weight_decay=decay)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=rate, weight_decay=decay))
     network = copy.deepcopy(algorithm.network)
     adam = torch.optim.Adam(network.parameters(), lr=rate, weight_decay=decay)
     present = sorted(set(domains))
@@ -84,7 +84,9 @@ def test_with_one_domain_it_is_erm() -> None:
     algorithm = build(num_domains=1)
     torch.manual_seed(0)
     erm = ERM(ERM.Config(), task=task(1), encoder=EncoderConfig(backbone="mlp"))
-    steppers = [AdamStepper(method, learning_rate=1e-2, weight_decay=1e-3) for method in (algorithm, erm)]
+    steppers = [
+        AdamStepper(method, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3)) for method in (algorithm, erm)
+    ]
     for step in range(1, 4):
         batch = make_batch([0] * 6, step)
         terms, others = algorithm.update(batch, steppers[0]), erm.update(batch, steppers[1])
@@ -95,7 +97,10 @@ def test_with_one_domain_it_is_erm() -> None:
 
 def test_the_trial_step_is_as_long_as_the_config_says() -> None:
     algorithm = build(inner_learning_rate=0.125)
-    batch, stepper = make_batch([0, 1, 2, 3] * 3), AdamStepper(algorithm, learning_rate=1e-3, weight_decay=0)
+    batch, stepper = (
+        make_batch([0, 1, 2, 3] * 3),
+        AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-3, weight_decay=0)),
+    )
     before = copy.deepcopy(algorithm.network.state_dict())
     algorithm.update(batch, stepper)
     way = (algorithm.inner.state_dict()["1.bias"] - before["1.bias"]).abs()
@@ -104,7 +109,7 @@ def test_the_trial_step_is_as_long_as_the_config_says() -> None:
 
 def test_the_domains_that_are_set_aside_are_drawn() -> None:
     algorithm, batch = build(), make_batch([0, 1, 2, 3] * 3)
-    stepper = AdamStepper(algorithm, learning_rate=1e-9, weight_decay=0)
+    stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-9, weight_decay=0))
     risks = {round(algorithm.update(batch, stepper)["cls"].item(), 4) for _ in range(20)}
     assert 3 <= len(risks) <= 6  # the pairs of four domains
 
@@ -118,6 +123,26 @@ def test_the_copy_is_a_tool_and_keeps_nothing() -> None:
             for parameter in algorithm.inner.parameters():
                 parameter.add_(noise)
         torch.manual_seed(1)
-        algorithm.update(make_batch([0, 1, 2, 3]), AdamStepper(algorithm, learning_rate=1e-2, weight_decay=0))
+        algorithm.update(
+            make_batch([0, 1, 2, 3]), AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=0))
+        )
         ends.append(algorithm.network.state_dict()["1.weight"])
     assert torch.equal(*ends)
+
+
+def test_given_value_and_gradient_add_to_an_ordinary_loss() -> None:
+    first, second = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
+    given = [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0])]
+    loss = with_gradient(torch.tensor(7.0), [first, second], given)
+    assert loss.item() == 7
+    (2 * loss + first.sum()).backward()
+    assert first.grad is not None
+    assert second.grad is not None
+    assert first.grad.tolist() == [3.0, 5.0]
+    assert second.grad.tolist() == [6.0, 8.0, 10.0]
+
+
+def test_no_gradient_flows_back_through_the_given_value() -> None:
+    source, parameter = torch.ones((), requires_grad=True), torch.ones(2, requires_grad=True)
+    with_gradient(3 * source, [parameter], [torch.zeros(2)]).backward()
+    assert source.grad is None

@@ -1,11 +1,12 @@
 """OMoE is GMoE but for the number of experts of a token, their orthogonal outputs and the balance."""
 
 import torch
-from moe_toys import fit, make, separable
 
-from messi.losses.expert_balance import importance_variation
+from messi.algorithms.gmoe import importance_variation
 from messi.models.moe_orthogonal import orthogonal_gates
 from messi.models.moe_vit import take_routings
+
+from .moe_toys import fit, make, separable
 
 
 def test_only_the_importance_is_balanced() -> None:

@@ -10,7 +10,7 @@ from messi.core.batch import Batch, Task
 from messi.core.errors import MessiError
 from messi.discrepancy.coral import coral
 from messi.discrepancy.domain_mmd import domain_mmd
-from messi.losses.classification import domain_mean_cross_entropy
+from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
 
 DISTANCES = {CORAL: coral, MMD: domain_mmd}

@@ -1,4 +1,4 @@
-"""The commands as a user runs them: in a process of their own, on real files."""
+"""The commands as a user runs them, on real files."""
 
 import csv
 import io
@@ -10,15 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import timm
 from PIL import Image
+from safetensors.torch import save_file
+
+from tests.command import messi
 
 MakeFolder = Callable[..., Path]
 QUICK = ("--steps", "8", "--evaluate-every", "4", "--batch-per-domain", "4", "--device", "cpu")
-
-
-def messi(*arguments: str | Path, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "messi", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +32,18 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 color = tuple(level - 2 * i if c == channel else 20 for c in range(3))
                 Image.new("RGB", (30 + i, 30), color).save(folder / f"{i}.jpg")
     options = ("--backbone", "tiny_cnn", "--augmentation", "none", "--steps", "60", "--evaluate-every", "30")
-    done = messi("train", "--data", "data", "--target", "dark room", *options, "--out", "run", cwd=root)
+    done = messi(
+        "train",
+        "--data",
+        "data",
+        "--target",
+        "dark room",
+        *options,
+        "--out",
+        "run",
+        cwd=root,
+        MESSI_HOME=str(root / "home"),
+    )
     assert done.returncode == 0, done.stderr
     assert "report.html" in done.stdout
     return root
@@ -162,7 +172,7 @@ def test_training_on_renamed_data_says_that_the_run_is_finished(make_folder: Mak
     root.rename(tmp_path / "renamed")
     for out in ((), ("--out", next((tmp_path / "runs").iterdir()))):
         done = messi("train", "--data", "renamed", *options, *out, cwd=tmp_path)
-        assert (done.returncode, "finished already; nothing was done" in done.stdout) == (0, True), done.stderr
+        assert (done.returncode, "already finished; nothing was done" in done.stdout) == (0, True), done.stderr
         assert ("Using the run runs/" in done.stderr) == (not out)
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
@@ -173,12 +183,12 @@ def test_the_result_of_a_finished_run_is_not_given_for_data_that_has_changed(
     root = make_folder(images=4)
     command = ("train", "--data", root, "--target", "photo", "--algorithm", "erm", "--backbone", "tiny_cnn", *QUICK)
     assert messi(*command, "--out", "run", cwd=tmp_path).returncode == 0
-    assert "finished already; nothing was done" in messi(*command, "--out", "run", cwd=tmp_path).stdout
+    assert "already finished; nothing was done" in messi(*command, "--out", "run", cwd=tmp_path).stdout
     shutil.copy(root / "paint/across/0.png", root / "sketch/upright/new.png")
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
     done = messi(*command, "--out", "run", cwd=tmp_path)
     assert (done.returncode, "%" in done.stdout) == (2, False)
-    assert "The data of the run run has changed since; train anew in another folder with --out" in done.stderr
+    assert "The data has changed since the run run; train again in another folder with --out" in done.stderr
     assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
 
 
@@ -213,12 +223,8 @@ def test_whatever_domains_are_called_their_runs_stay_in_the_folder_that_was_name
 
 def test_a_pretrained_backbone_starts_from_a_local_file(make_folder: MakeFolder, tmp_path: Path) -> None:
     """The names and shapes of timm's own state dict, as safetensors; a file of another backbone is refused."""
-    code = (
-        "import timm, sys; from safetensors.torch import save_file\n"
-        "save_file(timm.create_model('test_vit', num_classes=10).state_dict(), sys.argv[1])"
-    )
     weights = tmp_path / "weights.safetensors"
-    subprocess.run([sys.executable, "-c", code, str(weights)], check=True)
+    save_file(timm.create_model("test_vit", num_classes=10).state_dict(), weights)
     data = make_folder(images=4)
     common = ("train", "--data", data, "--target", "photo", "--weights", weights, *QUICK)
     done = messi(*common, "--backbone", "test_vit", "--out", tmp_path / "run")
@@ -262,9 +268,9 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(what: str, make_folder: 
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        ("photo/across/0.png", "photo/across/0.png cannot be read: it is damaged or no image"),
+        ("photo/across/0.png", "photo/across/0.png cannot be read: it is damaged or not an image"),
         ("photo/across/", "photo/across has no images"),
-        ("photo/", "photo has no folders in it"),
+        ("photo/", "photo contains no folders"),
     ],
 )
 def test_damaged_folders_are_named(damage: str, sentence: str, make_folder: MakeFolder, tmp_path: Path) -> None:

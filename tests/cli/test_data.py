@@ -1,4 +1,4 @@
-"""``messi data`` as a user runs it: in a process of its own, on real files."""
+"""``messi data`` as a user runs it, on real files."""
 
 import os
 import shutil
@@ -12,14 +12,13 @@ from PIL import Image
 
 from messi.data.manifest import read_manifest
 from messi.data.store import store_folder
+from tests.command import messi
 
 MakeFolder = Callable[..., Path]
 
 
-def messi(*arguments: str | Path, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "messi", "data", *map(str, arguments)]
-    env = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
+def data(*arguments: str | Path, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return messi("data", *arguments, cwd=cwd, **environment)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -29,20 +28,20 @@ def rows(text: str) -> list[list[str]]:
 def test_list_tells_of_every_data_set_and_where_it_is(home: Path, tmp_path: Path) -> None:
     for domain in read_manifest("pacs").domains:
         (home / "data" / "PACS" / domain).mkdir(parents=True)
-    done = messi("list", cwd=tmp_path, COLUMNS="300")
+    done = data("list", cwd=tmp_path, COLUMNS="300")
     assert (done.returncode, done.stderr) == (0, "")
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
     assert {"folder", "table", "pacs", "vlcs", "domain_net", "rotated_mnist", "two_subsets"} <= lines.keys()
     assert f"4        7        9,991               {home}/data/PACS" in lines["pacs"]
     assert "24,788 or 24,330" in lines["terra_incognita"]
-    assert "not here: 'messi data prepare' downloads it" in lines["vlcs"]
-    assert "your own: name its path" in lines["folder"]
-    assert "made on the fly" in lines["two_subsets"]
+    assert "not downloaded; use 'messi data prepare'" in lines["vlcs"]
+    assert "your own data; name its path" in lines["folder"]
+    assert "generated" in lines["two_subsets"]
 
 
 def test_prepare_decodes_once_and_prints_the_same_summary(make_folder: MakeFolder, tmp_path: Path) -> None:
     root = make_folder(images=2)
-    first, second = (messi("prepare", "images", cwd=tmp_path) for _ in range(2))
+    first, second = (data("prepare", "images", cwd=tmp_path) for _ in range(2))
     assert (first.returncode, second.returncode) == (0, 0)
     assert first.stderr.startswith(f"decoding 12 images into {store_folder(root)} (about 46.1 kB)\ndone after ")
     assert second.stderr == ""
@@ -54,19 +53,19 @@ def test_verify_has_exit_code_0_for_whole_data_and_1_with_names_otherwise(
     make_folder: MakeFolder, tmp_path: Path
 ) -> None:
     root = make_folder(images=30)
-    done = messi("verify", root, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "180 images, 3 domains, 2 classes\neverything is as it should be\n")
+    done = data("verify", root, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "180 images, 3 domains, 2 classes\nno problems found\n")
     for file in (root / "photo/across").iterdir():
         shutil.copy(file, root / "paint/across" / file.name)
     (root / "sketch/upright/0.png").write_bytes(b"damaged")
     (root / "sketch/notes.txt").write_text("")
-    done = messi("verify", root, cwd=tmp_path)
+    done = data("verify", root, cwd=tmp_path)
     assert done.returncode == 1
     _, *found = done.stdout.splitlines()
     kinds = [line.split()[0] for line in found]
     assert kinds == ["ignored", "corrupt", *["duplicate"] * 21], "of 30 copies 20 are named"
-    assert found[0] == "ignored   sketch/notes.txt is no image file in a class folder"
-    assert "sketch/upright/0.png cannot be read: it is damaged or no image" in found[1]
+    assert found[0] == "ignored   sketch/notes.txt is not an image file in a class folder"
+    assert "sketch/upright/0.png cannot be read: it is damaged or not an image" in found[1]
     assert found[2] == "duplicate paint/across/0.png = photo/across/0.png in 2 domains"
     assert found[-1] == "duplicate and 10 more"
 
@@ -77,7 +76,7 @@ def test_verify_compares_published_data_with_its_manifest(tmp_path: Path) -> Non
         for c, label in enumerate(manifest.classes):
             (tmp_path / "copy" / domain / label).mkdir(parents=True)
             Image.new("RGB", (4, 4), (d, c, 0)).save(tmp_path / "copy" / domain / label / "1.jpg", format="PNG")
-    done = messi("verify", "pacs", "--path", "copy", cwd=tmp_path)
+    done = data("verify", "pacs", "--path", "copy", cwd=tmp_path)
     assert done.returncode == 1
     title, compared, *found = done.stdout.splitlines()
     assert title == "28 images, 4 domains, 7 classes"
@@ -91,7 +90,7 @@ def test_show_prints_the_table_and_writes_the_picture(make_folder: MakeFolder, t
     root = make_folder(images=3)
     shutil.rmtree(root / "sketch/across")
     (root / "paint/upright/0.png").unlink()
-    done = messi("show", "images", "--out", "sheet.png", cwd=tmp_path)
+    done = data("show", "images", "--out", "sheet.png", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     table = rows(done.stdout)
     for row in (
@@ -117,7 +116,9 @@ def test_any_names_can_be_shown(tmp_path: Path) -> None:
         (tmp_path / "data" / domain / label).mkdir(parents=True)
         Image.new("RGB", (4, 4)).save(tmp_path / "data" / domain / label / "1.png")
     (tmp_path / "data" / f"{odd}.txt").write_text("")
-    done = messi("show", "data", cwd=tmp_path, PYTHONIOENCODING="utf-8:strict")
+    command = [sys.executable, "-m", "messi", "data", "show", "data"]
+    strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=strict)
     assert done.returncode == 0, done.stderr
     assert r"caf\udce9.txt" in done.stderr
     table = rows(done.stdout)
@@ -130,7 +131,7 @@ def test_any_names_can_be_shown(tmp_path: Path) -> None:
 def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "1.png")
     (tmp_path / "table.csv").write_text("path,label,domain\n1.png,[/red],[bold]\n1.png,[red],[bold]\n")
-    done = messi("show", "table.csv", cwd=tmp_path)
+    done = data("show", "table.csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert ["domain", "[/red]", "[red]", "all"] in rows(done.stdout)
     assert ["[bold]", "1", "1", "2"] in rows(done.stdout)
@@ -139,18 +140,18 @@ def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path: Path) -> No
 def test_an_image_at_the_wrong_depth_is_told_why_it_is_not_used(make_folder: MakeFolder, tmp_path: Path) -> None:
     root = make_folder(images=2)
     shutil.copy(root / "photo/across/0.png", root / "photo/lost.png")
-    done = messi("prepare", root, cwd=tmp_path)
-    assert "Not used, because they are no image files in a class folder: photo/lost.png." in done.stderr
+    done = data("prepare", root, cwd=tmp_path)
+    assert "Ignored, because they are not image files in a class folder: photo/lost.png." in done.stderr
 
 
 def test_damaged_images_are_refused_or_left_out_by_name(make_folder: MakeFolder, tmp_path: Path) -> None:
     root = make_folder(images=2)
     (root / "photo/across/1.png").write_bytes(b"")
-    refused = messi("prepare", root, cwd=tmp_path)
+    refused = data("prepare", root, cwd=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "photo/across/1.png cannot be read: it is damaged or no image." in refused.stderr
+    assert "photo/across/1.png cannot be read: it is damaged or not an image." in refused.stderr
     assert "use --damaged leave_out" in refused.stderr
-    done = messi("prepare", root, "--damaged", "leave_out", cwd=tmp_path)
+    done = data("prepare", root, "--damaged", "leave_out", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.startswith("11 examples")
     assert "1 of 12 images cannot be read and are left out: photo/across/1.png." in done.stderr
@@ -159,16 +160,16 @@ def test_damaged_images_are_refused_or_left_out_by_name(make_folder: MakeFolder,
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("prepare", "nowhere"), "There is no folder or file nowhere and no data set of that name; there are: "),
+        (("prepare", "nowhere"), "There is no folder, file or data set 'nowhere'; the data sets are: "),
         (("prepare",), "Name the data first: 'messi data prepare DATA'"),
         (("show", "--out", "x.png"), "Name the data first: 'messi data show DATA'"),
         (("verfy", "pacs"), "Did you mean 'verify'?"),
-        (("verify", "two_subsets"), "There are no files to verify: 'two_subsets' is made or read as a whole."),
-        (("verify", "pacs", "--path", "."), "does not hold PACS: it must have the folders art_painting, "),
+        (("verify", "two_subsets"), "'two_subsets' has no image files to verify; name a folder, "),
+        (("verify", "pacs", "--path", "."), "does not contain PACS: it must contain the folders art_painting, "),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
-    done = messi(*arguments, cwd=tmp_path)
+    done = data(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -176,14 +177,14 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: tuple[str, ...],
 
 
 def test_without_a_subcommand_they_are_all_told(tmp_path: Path) -> None:
-    done = messi(cwd=tmp_path)
+    done = data(cwd=tmp_path)
     assert done.returncode == 0
     assert [row[0] for row in rows(done.stdout) if row][1:5] == ["list", "prepare", "verify", "show"]
 
 
 @pytest.mark.parametrize("word", ["prepare", "verify", "show"])
 def test_help_needs_no_data(word: str, tmp_path: Path) -> None:
-    done = messi(word, "--help", cwd=tmp_path)
+    done = data(word, "--help", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: messi data {word} DATA")
     assert f"'messi data {word} DATA --help'" in done.stdout

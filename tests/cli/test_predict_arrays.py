@@ -65,15 +65,15 @@ def test_every_row_of_features_gets_a_class_a_probability_and_expert_weights(
     [
         (
             FEATURES[:, :2],
-            "'inputs' in {path} must hold rows of 3 features, as the model was trained on, but holds rows of 2",
+            "'inputs' in {path} must contain rows of 3 features, like the model's training data, but has rows of 2",
         ),
         (
             np.zeros((2, 8, 8), np.uint8),
-            "must hold rows of 3 features, as the model was trained on, but holds uint8 images",
+            "must contain rows of 3 features, like the model's training data, but has uint8 images",
         ),
         (
             np.zeros((2, 3), np.uint8),
-            "but is uint8 of the shape [2, 3]. Save features as floats, with .astype('float32').",
+            "but has type uint8 and shape [2, 3]. Save features as floats, with .astype('float32').",
         ),
         (np.array([[1, 2, 3], [4, np.nan, np.nan]]), "2 in 1 of 2 rows, the first in row 1, column 1, counted from 0."),
     ],
@@ -96,7 +96,8 @@ def test_a_model_of_features_says_what_it_takes(
     assert main(["predict", str(trained), str(tmp_path / "new.csv"), "--device", "cpu"]) == 2
     said = capsys.readouterr().err
     assert (
-        f"takes 3 features, but {tmp_path}/new.csv is no .npz file; save the features [N, 3] as 'inputs' in one" in said
+        f"takes 3 features, but {tmp_path}/new.csv is not an .npz file; save the features [N, 3] as 'inputs' in an"
+        in said
     )
     with pytest.raises(MessiError, match=r"The input has values .*: 1 in 1 of 2 rows, the first in row 1, column 2"):
         load(trained).predict(torch.tensor([[1.0, 2, 3], [1, 2, torch.nan]]))
@@ -118,7 +119,7 @@ def test_images_in_an_array_are_predicted_too_at_the_size_that_was_chosen(
 def test_a_class_of_the_target_alone_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     train(tmp_path, FEATURES, np.where(np.arange(24) == 20, "odd", LABELS))
     (note,) = [record.message for record in caplog.records]
-    assert note.startswith("Classes that occur in the target but in no training example")
+    assert note.startswith("Some classes of the target have no training examples")
     assert note.endswith(": 'odd' (in c).")
 
 

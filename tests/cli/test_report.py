@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from messi.cli.main import main
-from reports.helpers import Sample
+from tests.reports.helpers import Sample
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_unfinished_runs_are_left_out_and_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", *(f"runs/{place.name}" for place in sorted(runs.iterdir()))]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "left out  runs/page.html, runs/stopped: no finished runs; the command that began a run continues it",
+        "left out  runs/page.html, runs/stopped: not finished runs; repeat the command that started a run to resume it",
         "report  report.html",
     ]
     page = Path("report.html").read_bytes()
@@ -39,7 +39,7 @@ def test_unfinished_runs_are_left_out_and_named(runs: Path, capsys: pytest.Captu
     [
         (("runs/stopped",), "runs/stopped is not a finished run: result.json is missing. The same command that began"),
         (("runs/stopped", "pictures"), "runs/stopped is not a finished run: result.json is missing."),
-        (("pictures",), "pictures is no run folder: run.json is missing."),
+        (("pictures",), "pictures is not a run folder: run.json is missing."),
         (("runs/page.html",), "There is no folder runs/page.html; name the folder of a run"),
         (("runs/a", "runs/c"), "There is no folder runs/c; name the folder of a run"),
     ],
@@ -59,7 +59,7 @@ def test_a_folder_of_runs_stands_for_the_runs_in_it(runs: Path, capsys: pytest.C
     """As the one that 'messi train' makes for several targets."""
     assert main(["report", "runs"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "left out  runs/stopped: no finished runs; the command that began a run continues it",
+        "left out  runs/stopped: not finished runs; repeat the command that started a run to resume it",
         "report  report.html",
     ]
     page = Path("report.html").read_bytes()
@@ -71,7 +71,7 @@ def test_a_folder_of_runs_stands_for_the_runs_in_it(runs: Path, capsys: pytest.C
 @pytest.mark.usefixtures("runs")
 def test_other_commands_name_the_runs_in_a_folder(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command]) == 2
-    sentence = "runs is no run folder: run.json is missing. It holds 3 runs: a, b, stopped; name one of them."
+    sentence = "runs is not a run folder: run.json is missing. It contains 3 runs: a, b, stopped; name one of them."
     assert capsys.readouterr().err == f"messi: {sentence}\n"
 
 
@@ -80,7 +80,7 @@ def test_of_many_runs_in_a_folder_some_are_named(capsys: pytest.CaptureFixture[s
     for number in range(12):
         Sample(images=False).write(Path("many") / f"run{number:02}")
     assert main(["evaluate", "many"]) == 2
-    assert "It holds 12 runs: run00, " in (told := capsys.readouterr().err)
+    assert "It contains 12 runs: run00, " in (told := capsys.readouterr().err)
     assert "run09 and 2 more; name one of them." in told
 
 

@@ -9,6 +9,7 @@ from messi.cli.main import main
 from messi.cli.reproduce import Lines
 from messi.experiments.domain_growth import DomainGrowth
 from messi.experiments.domainbed import Domainbed
+from messi.sweeps.launchers.local import Local
 from messi.sweeps.plan import Plan
 
 GROWTH = ("reproduce", "domain_growth", "--scale", "small")
@@ -40,7 +41,7 @@ def test_a_folder_is_for_one_experiment_with_whatever_options(
     file.write_text(json.dumps(DomainGrowth(scale="small").to_dict()))
     before = file.read_bytes()
     assert main(["reproduce", "theory", "--out", str(tmp_path)]) == 2
-    assert f"{tmp_path} holds the plan of 'domain_growth', not of 'theory'" in capsys.readouterr().err
+    assert f"{tmp_path} contains the plan of 'domain_growth', not of 'theory'" in capsys.readouterr().err
     assert [place.name for place in tmp_path.iterdir()] == ["plan.json"]
     assert file.read_bytes() == before
     assert main(["reproduce", "domain_growth", "--seeds", "5", "--out", str(tmp_path), "--dry-run"]) == 0
@@ -59,7 +60,7 @@ def test_a_damaged_plan_file_is_one_sentence(content: str, tmp_path: Path, capsy
 def test_a_plan_of_another_version_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "plan.json").write_text('{"name": "domain_growth", "scales": "small"}')
     assert main(["report", str(tmp_path)]) == 2
-    assert f"{tmp_path / 'plan.json'} is of no plan that this version knows: " in capsys.readouterr().err
+    assert f"{tmp_path / 'plan.json'} describes a plan that this version does not know: " in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,5 +85,5 @@ def test_runs_of_a_path_that_was_spelled_otherwise_are_told(tmp_path: Path, caps
 
 
 def test_what_begins_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Lines(Plan(tmp_path, DomainGrowth(scale="small").runs()), 20, ("cpu", "cuda:1"))
-    assert capsys.readouterr().out == "runs to do: 12, 12 at a time on cpu, cuda:1; each is told when it ends\n"
+    Lines(Plan(tmp_path, DomainGrowth(scale="small").runs()), Local(jobs=20, devices=("cpu", "cpu")))
+    assert capsys.readouterr().out == "runs to do: 12, 12 at a time on cpu, cpu; each is reported when it finishes\n"

@@ -1,6 +1,6 @@
 import pytest
 
-from messi.core.printable import printable, spreadsheet_cell
+from messi.core.text import printable, spreadsheet_cell
 
 
 @pytest.mark.parametrize(

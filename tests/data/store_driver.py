@@ -5,17 +5,17 @@ usage: store_driver.py ROOT           prepares and, after every line that it wri
                                       a second one goes on; a line of JSON says what it found and did
 """
 
-import fcntl
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from messi.data import decode, store
+from messi.data import image_files, store
 from messi.data.listing import list_folder
-from messi.data.watcher import LogWatcher
+from messi.data.progress import LogProgress
 
 CHUNK = 4
 
@@ -27,7 +27,7 @@ def say(*words: object) -> None:
     sys.stdin.readline()
 
 
-class Telling(LogWatcher):
+class Telling(LogProgress):
     """Tells the test of every step."""
 
     def started(self, text: str, total: int | None) -> None:  # noqa: ARG002 (the protocol's)
@@ -39,7 +39,7 @@ class Telling(LogWatcher):
         say("advanced", number)
 
 
-class Counting(LogWatcher):
+class Counting(LogProgress):
     """Counts the images that are decoded."""
 
     decoded = 0
@@ -50,15 +50,14 @@ class Counting(LogWatcher):
 
 
 def prepare_slowly(root: Path) -> None:
-    """Prepare and tell of every step, also of the moment before the lock is asked for."""
-    real = fcntl.flock
+    """Prepare and report every step, including the moment before the lock is requested."""
+    real = store.locked
 
-    def flock(handle: int, operation: int) -> None:
-        if Path(f"/proc/self/fd/{handle}").resolve().name == "lock":  # others are of files being written
-            say("asks")
-        real(handle, operation)
+    def locked(work: Path, lock: Path, **options: bool) -> AbstractContextManager[None]:
+        say("asks")
+        return real(work, lock, **options)
 
-    setattr(fcntl, "flock", flock)  # noqa: B010 (mypy: no assigning to a function)
+    setattr(store, "locked", locked)  # noqa: B010 (mypy: no assigning to a function)
     done = store.prepare_store(list_folder(root), Telling())
     say("done", len(done.entries))
 
@@ -89,9 +88,9 @@ def go_on(root: Path, number: int) -> None:
     """Prepare after the other process died, and tell."""
     journal = store.store_folder(root) / "journal"
     kept = journal.read_bytes().count(b"\n") if journal.exists() else 0
-    watcher = Counting()
-    store.prepare_store(list_folder(root), watcher)
-    sys.stdout.write(json.dumps({"sync": number, "kept": kept, "decoded": watcher.decoded}) + "\n")
+    progress = Counting()
+    store.prepare_store(list_folder(root), progress)
+    sys.stdout.write(json.dumps({"sync": number, "kept": kept, "decoded": progress.decoded}) + "\n")
     sys.stdout.flush()
 
 
@@ -102,7 +101,7 @@ def die_everywhere(root: Path, homes: Path) -> None:
 
         def first(number: int = number) -> None:
             die_at_sync(number)
-            store.prepare_store(list_folder(root), LogWatcher())
+            store.prepare_store(list_folder(root), LogProgress())
 
         def second(number: int = number) -> None:
             go_on(root, number)
@@ -112,7 +111,7 @@ def die_everywhere(root: Path, homes: Path) -> None:
 
 
 if __name__ == "__main__":
-    setattr(decode, "_CHUNK", CHUNK)  # noqa: B010 (a constant for all but tests)
+    setattr(image_files, "_CHUNK", CHUNK)  # noqa: B010 (a constant for all but tests)
     if len(sys.argv) == 2:
         prepare_slowly(Path(sys.argv[1]))
     else:

@@ -118,19 +118,19 @@ def test_a_way_outside_through_several_links_is_refused(tmp_path: Path) -> None:
     links = [link("a/b/up", "../.."), link("out", "a/b/up/..")]
     assert_refused(write_tar(tmp_path / "a.tar", *links), "'out'", "points outside")
     behind = [link("a", "b/c"), link("a/up", "../x"), entry("b/c/file")]
-    assert_refused(write_tar(tmp_path / "a.tar", *behind), "'a/up'", "behind a link")
+    assert_refused(write_tar(tmp_path / "a.tar", *behind), "'a/up'", "below a link")
 
 
 @pytest.mark.parametrize("name", ["a", "a/file"])
 def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
-    assert_refused(write_tar(tmp_path / "a.tar", link("a", "b"), entry(name)), repr(name), "behind a link")
+    assert_refused(write_tar(tmp_path / "a.tar", link("a", "b"), entry(name)), repr(name), "below a link")
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "missing", "folder"])
 def test_a_hard_link_must_be_to_a_file_of_the_archive(tmp_path: Path, target: str) -> None:
     hard = entry("hard", type=tarfile.LNKTYPE, linkname=target)
     archive = write_tar(tmp_path / "a.tar", entry("folder", type=tarfile.DIRTYPE), hard)
-    assert_refused(archive, "'hard'", "is a link to something that is no file in it")
+    assert_refused(archive, "'hard'", "is a link to something that is not a file in the archive")
 
 
 def test_links_inside_the_archive_are_kept(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_links_and_devices_in_a_zip_are_refused(tmp_path: Path, kind: int) -> No
 def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path, kind: str, share: float) -> None:
     archive = pack(tmp_path / "data.zip", kind, {f"{i}.jpg": noise(i) for i in range(20)})
     os.truncate(archive, int(archive.stat().st_size * share))
-    assert_refused(archive, "cannot be unpacked", "delete it and run the same command again")
+    assert_refused(archive, "cannot be unpacked", "delete it and repeat the command")
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -190,7 +190,7 @@ def test_a_damaged_byte_never_loses_an_entry_unnoticed(tmp_path: Path, kind: str
 
 def test_what_is_no_archive_or_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "page.zip").write_text("<html>Quota exceeded</html>")
-    assert_refused(tmp_path / "page.zip", "must be a whole zip or tar archive")
+    assert_refused(tmp_path / "page.zip", "must be a complete zip or tar archive")
     assert_refused(tmp_path / "missing.zip", "No such file")
 
 
@@ -214,12 +214,12 @@ def test_more_than_the_disk_can_hold_is_refused(tmp_path: Path) -> None:
     end = bytearray(header[name_end:])
     end[12:16] = (int.from_bytes(end[12:16], "little") + len(huge)).to_bytes(4, "little")
     archive.write_bytes(content[:at] + bytes(header[:name_end]) + huge + bytes(end))
-    assert_refused(archive, "Unpacking", "needs 1.15e+06 TB", "free")
+    assert_refused(archive, "Unpacking", "requires 1.15e+06 TB", "free")
 
 
 def test_a_folder_that_is_there_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    with pytest.raises(MessiError, match=r"cannot be unpacked to .*data, which is there already; remove that first"):
+    with pytest.raises(MessiError, match=r"cannot be unpacked to .*data, which already exists; remove it first"):
         unpack(pack(tmp_path / "data.zip", "zip"), tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 

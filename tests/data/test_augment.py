@@ -12,7 +12,7 @@ from torchvision.transforms.v2 import functional
 
 from messi.core.batch import InputSpec
 from messi.data import augment as ours
-from messi.data import kernels
+from messi.data import augment_kernels
 from messi.data.images import Images
 from messi.data.preprocess import prepare
 
@@ -28,7 +28,7 @@ def by_torch(images: Images, drawn: ours.Parameters, size: tuple[int, int]) -> T
 
 def by_kernels(images: Images, drawn: ours.Parameters, size: tuple[int, int]) -> Tensor:
     device, spec = torch.device(DEVICE), dataclasses.replace(WHOLE, shape=(3, *size))
-    return kernels.augment(images.to(device), drawn.map(lambda values: values.to(device)), spec).cpu().round()
+    return augment_kernels.augment(images.to(device), drawn.map(lambda values: values.to(device)), spec).cpu().round()
 
 
 IMPLEMENTATIONS = pytest.mark.parametrize("implementation", [by_torch, by_kernels], ids=["torch", "kernels"])
@@ -87,7 +87,7 @@ def test_images_of_any_channels_are_resized_alike_on_both_ways(channels: int) ->
     spec = InputSpec(shape=(channels, 20, 30), mean=(0.1,) * channels, std=(0.5,) * channels)
     whole = unchanged(images)
     device = torch.device(DEVICE)
-    got = kernels.resize(images.to(device), whole.boxes.to(device), whole.flip.to(device), spec).cpu()
+    got = augment_kernels.resize(images.to(device), whole.boxes.to(device), whole.flip.to(device), spec).cpu()
     assert (got - prepare(images, spec)).abs().max() <= 1.001 / 255 / 0.5
 
 

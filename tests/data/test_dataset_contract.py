@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from copies import FORMS, Notes, make_sorted, maker_of, name_of, painted
 
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord
@@ -22,6 +21,8 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.leave_one_out import runs_of
 from messi.engine.run import run
 from messi.models.encoder import EncoderConfig
+
+from .copies import FORMS, Notes, make_sorted, maker_of, name_of, painted
 
 BENCHMARKS = [name for name in DATASETS.names() if issubclass(DATASETS.config(name), Benchmark)]
 PICTURES = [form for form in FORMS if issubclass(DATASETS.config(name_of(form)), ImageData)]
@@ -191,7 +192,7 @@ def test_iwildcam_is_run_with_its_official_parts_and_a_few_locations_in_a_batch(
         encoder=EncoderConfig(backbone="tiny_cnn"),
         training=TrainingConfig(steps=2, batch_per_domain=3),
     )
-    settings = config.resolved().settings
+    settings = config.resolved().training
     assert (settings.split, settings.domains_per_batch, settings.selection) == ("official", 4, "unseen_val_macro_f1")
     folder = RunDir(run(config, out=tmp_path / "run", device="cpu").path)
     evaluated = [record for record in folder.read_records() if isinstance(record, EvaluationRecord)]
@@ -216,7 +217,7 @@ def test_a_wrong_path_gets_one_sentence_that_says_what_must_be_there(name: str, 
         with pytest.raises(MessiError) as raised:
             config(path=str(wrong)).load()
         message = str(raised.value)
-        assert message.startswith(f"The folder {wrong} does not hold {read_manifest(name).title}: it must have ")
+        assert message.startswith(f"The folder {wrong} does not contain {read_manifest(name).title}: it must contain ")
         for wanted in read_manifest(name).domains or ("metadata.csv", "train"):
             assert wanted in message
         assert "\n" not in message
@@ -237,7 +238,7 @@ def test_data_that_is_nowhere_gets_one_sentence_that_says_where_to_put_it(
     place = home / "data" / manifest.folder
     assert message.startswith(f"{manifest.title} is not in {place} and could not be downloaded: ")
     assert "no route to host" in message
-    assert "Put it there (it must have " in message
+    assert "Put it there (it must contain " in message
     assert "name its folder with --path" in message
     assert manifest.homepage in message
     assert "\n" not in message

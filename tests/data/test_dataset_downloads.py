@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from copies import Notes, make_benchmark, make_iwildcam, make_terra_as_published, painted, tarred, zipped
 
 from messi.core.errors import MessiError
 from messi.data import verify
@@ -20,6 +19,8 @@ from messi.data.datasets.terra_incognita import TerraIncognita
 from messi.data.datasets.vlcs import VLCS
 from messi.data.manifest import Manifest, Version, read_manifest
 
+from .copies import Notes, make_benchmark, make_iwildcam, make_terra_as_published, painted, tarred, zipped
+
 
 class Site:
     """Stands in for the network: archives by address; any other address fails."""
@@ -30,7 +31,7 @@ class Site:
     def download(self, url: str, path: Path, **_: object) -> None:
         self.asked.append(url)
         if url not in self.archives:
-            raise MessiError(f"{url} could not be downloaded: the server answers 404 Not Found; try again later.")
+            raise MessiError(f"{url} could not be downloaded: the server answered 404 Not Found; try again later.")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.archives[url])
 
@@ -57,7 +58,7 @@ def test_a_download_is_unpacked_found_inside_and_put_in_place_once(
     assert (home / "data" / "VLCS" / "SUN09" / "bird").is_dir()
     assert [path.name for path in (home / "data").iterdir()] == ["VLCS"]
     assert len(notes.notes) == 1
-    assert notes.notes[0].startswith("This is no known version of VLCS: Caltech101/bird has 2 of 237 images")
+    assert notes.notes[0].startswith("This is not a known version of VLCS: Caltech101/bird has 2 of 237 images")
     assert VLCS().load().fingerprint == examples.fingerprint
     assert site.asked == urls("vlcs")
 
@@ -159,7 +160,7 @@ def test_an_archive_of_something_else_is_named_and_so_is_what_to_do(
     serve(monkeypatch, {urls("vlcs")[0]: zipped(tmp_path / "pacs", "VLCS")})
     work = home / "data" / "VLCS.download"
     with pytest.raises(
-        MessiError, match=rf"downloaded into {work} is not VLCS: it must have .*Caltech101.* [Dd]elete it"
+        MessiError, match=rf"download in {work} is not VLCS: it must contain .*Caltech101.* [Dd]elete it"
     ):
         VLCS().load(Notes())
     assert not (home / "data" / "VLCS").exists()
@@ -172,7 +173,7 @@ def test_a_folder_of_other_things_in_the_datas_place_is_named_before_anything_is
     site = serve(monkeypatch, {urls("vlcs")[0]: zipped(tmp_path / "vlcs", "VLCS")})
     place = home / "data" / "VLCS"
     (place / "SUN09" / "bird").mkdir(parents=True)
-    with pytest.raises(MessiError, match=rf"The folder {place} does not hold VLCS: it must have .*Caltech101"):
+    with pytest.raises(MessiError, match=rf"The folder {place} does not contain VLCS: it must contain .*Caltech101"):
         VLCS().load(Notes())
     assert site.asked == []
     assert (place / "SUN09" / "bird").is_dir()

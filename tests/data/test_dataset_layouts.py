@@ -5,15 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-from copies import (
-    Notes,
-    make_benchmark,
-    make_camelyon,
-    make_iwildcam,
-    make_terra_as_published,
-    paint,
-    write_annotations,
-)
 
 from messi.core.errors import MessiError
 from messi.data import verify
@@ -25,6 +16,16 @@ from messi.data.datasets.terra_incognita import TerraIncognita
 from messi.data.datasets.wilds import Wilds
 from messi.data.listing import Listing
 from messi.data.manifest import read_manifest
+
+from .copies import (
+    Notes,
+    make_benchmark,
+    make_camelyon,
+    make_iwildcam,
+    make_terra_as_published,
+    paint,
+    write_annotations,
+)
 
 CLASSES = read_manifest("terra_incognita").classes
 
@@ -121,7 +122,7 @@ def test_annotations_and_images_may_be_in_different_files(terra: Path) -> None:
 def test_a_json_file_that_holds_no_annotations_is_named(terra: Path, content: str) -> None:
     bad = terra / "eccv_18_annotation_files" / "bad.json"
     bad.write_text(content)
-    with pytest.raises(MessiError, match=rf"{bad} is no annotation file of the Caltech Camera Traps"):
+    with pytest.raises(MessiError, match=rf"{bad} is not an annotation file of the Caltech Camera Traps"):
         terra_listing(terra)
 
 
@@ -132,7 +133,7 @@ def test_an_annotation_of_an_unknown_class_is_named(terra: Path) -> None:
     file.write_text(json.dumps(content))
     other = terra / "eccv_18_annotation_files" / "part_1.json"
     other.unlink()
-    with pytest.raises(MessiError, match=rf"{file} is no annotation file of the Caltech Camera Traps: .*10"):
+    with pytest.raises(MessiError, match=rf"{file} is not an annotation file of the Caltech Camera Traps: .*10"):
         terra_listing(terra)
 
 
@@ -153,7 +154,7 @@ def test_without_the_list_of_duplicates_domain_net_asks_for_it_or_for_a_decision
     with pytest.raises(MessiError) as raised:
         DomainNet(path=str(net)).listing(Notes())
     message = str(raised.value)
-    assert f"{net} has 2,070 images, so its duplicates were not deleted" in message
+    assert f"{net} has 2,070 images, so it still contains the duplicates" in message
     assert "put DomainBed's domain_net_duplicates.txt there, or use --duplicates keep" in message
     assert len(DomainNet(path=str(net), duplicates="keep").listing(Notes())) == 2070
 
@@ -241,7 +242,7 @@ def test_the_locations_of_iwildcam_are_sorted_as_numbers_and_keep_their_official
 def test_a_table_that_is_neither_iwildcams_nor_camelyons_is_told_to_be_named_itself(tmp_path: Path) -> None:
     (tmp_path / "metadata.csv").write_text("file,kind,place\na.png,dog,x\n")
     with pytest.raises(
-        MessiError, match=r"neither iWildCam's nor Camelyon17's; name the table itself .*file, kind, pl"
+        MessiError, match=r"neither iWildCam's nor Camelyon17's; give the table itself .*file, kind, pl"
     ):
         Wilds(path=str(tmp_path)).listing(Notes())
 

@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 
 from messi.core.errors import MessiError
+from messi.data.datasets.common.digits import load_digits
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.data.datasets.two_subsets import TwoSubsets
-from messi.data.digits import load_digits
 from messi.data.examples import digest
 from messi.data.image_files import read_picture, to_picture
 from messi.data.images import Images
@@ -133,7 +133,7 @@ def test_idx_files_are_read_packed_or_not(tmp_path: Path) -> None:
     assert np.array_equal(read.numpy(), images)
     assert labels.tolist() == [3, 1, 4]
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(content[:-1])
-    with pytest.raises(MessiError, match="cut short"):
+    with pytest.raises(MessiError, match="truncated"):
         load_digits(str(tmp_path))
     (tmp_path / "train-labels-idx1-ubyte").unlink()
     with pytest.raises(MessiError, match="lacks train-labels-idx1-ubyte"):
@@ -173,7 +173,7 @@ def test_damaged_files_of_digits_get_one_sentence_that_names_them(name: str, con
     assert len(load_digits(str(tmp_path / "mnist"))[1]) == 6
     (tmp_path / "mnist" / name.removesuffix(".gz")).unlink()
     (tmp_path / "mnist" / name).write_bytes(content)
-    with pytest.raises(MessiError, match=rf"{tmp_path}/mnist.*; (replace it|use files of MNIST's layout)\.$"):
+    with pytest.raises(MessiError, match=rf"{tmp_path}/mnist.*; (replace it|use files in MNIST's layout)\.$"):
         load_digits(str(tmp_path / "mnist"))
 
 
@@ -183,8 +183,8 @@ def test_a_packed_file_that_never_ends_is_not_unpacked_to_its_end(
     write_idx(tmp_path / "mnist")
     (tmp_path / "mnist/train-images-idx3-ubyte").unlink()
     (tmp_path / "mnist/train-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(5_000_000)))
-    monkeypatch.setattr("messi.data.digits._MOST_BYTES", 1_000_000)
-    with pytest.raises(MessiError, match=r"idx3-ubyte\.gz holds more than 1 MB, so it is no file of MNIST; replace it"):
+    monkeypatch.setattr("messi.data.datasets.common.digits._MOST_BYTES", 1_000_000)
+    with pytest.raises(MessiError, match=r"idx3-ubyte\.gz contains more than 1 MB, so it is not a file of MNIST"):
         load_digits(str(tmp_path / "mnist"))
 
 
@@ -194,10 +194,10 @@ def test_a_packed_file_that_never_ends_is_not_unpacked_to_its_end(
         ({"x_train": np.zeros((3, 28, 28))}, "uint8 images of 28 x 28 pixels"),
         ({"x_test": np.zeros((2, 20, 20), np.uint8)}, "uint8 images of 28 x 28 pixels"),
         ({"x_test": np.zeros((), np.uint8)}, "uint8 images of 28 x 28 pixels"),
-        ({"y_train": np.zeros(3)}, "a whole number for every image"),
-        ({"y_train": np.zeros(4, int)}, "a whole number for every image"),
+        ({"y_train": np.zeros(3)}, "one whole number per image"),
+        ({"y_train": np.zeros(4, int)}, "one whole number per image"),
         ({"y_train": np.array([0, 1, -1])}, "digits from 0 to 9"),
-        ({"y_train": np.array(["a", "b", "c"])}, "a whole number for every image"),
+        ({"y_train": np.array(["a", "b", "c"])}, "one whole number per image"),
     ],
 )
 def test_an_npz_that_holds_no_digits_is_named(changed: dict[str, np.ndarray], sentence: str, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_an_npz_that_holds_no_digits_is_named(changed: dict[str, np.ndarray], se
         "y_test": np.zeros(2, int),
     }
     np.savez(tmp_path / "mnist.npz", **(arrays | changed))  # type: ignore[arg-type]
-    with pytest.raises(MessiError, match=rf"mnist\.npz must hold {sentence}"):
+    with pytest.raises(MessiError, match=rf"mnist\.npz must contain {sentence}"):
         load_digits(str(tmp_path / "mnist.npz"))
 
 
@@ -260,11 +260,11 @@ def test_bad_folders_are_named(make_folder: MakeFolder, tmp_path: Path) -> None:
     with pytest.raises(MessiError, match=r"no folder .*missing"):
         Folder(path=str(tmp_path / "missing")).load()
     (root / "photo/empty").mkdir()
-    with pytest.raises(MessiError, match=r"class folder .*empty has no images"):
+    with pytest.raises(MessiError, match=r"class folder .*empty contains no images"):
         Folder(path=str(root)).load()
     (root / "photo/empty").rmdir()
     (root / "void").mkdir()
-    with pytest.raises(MessiError, match=r"folder .*void has no folders in it"):
+    with pytest.raises(MessiError, match=r"folder .*void contains no folders"):
         Folder(path=str(root)).load()
     (root / "void").rmdir()
     (root / "photo/across/0.png").write_bytes(b"no image")

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_site import CONTENT, OTHER, Site, get, left, md5, serve, sha256
 
 from messi.core.errors import MessiError
 from messi.data import download as module
 from messi.data.download import download
+
+from .fake_site import CONTENT, OTHER, Site, get, left, md5, serve, sha256
 
 
 @pytest.fixture(name="site")
@@ -24,7 +25,7 @@ def _site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def test_a_file_comes_whole_and_alone(site: Site, tmp_path: Path, size: int | None, checksum: str | None) -> None:
     seen: list[tuple[int, int | None]] = []
     path = tmp_path / "new/folder/data.zip"
-    download(site.url, path, size=size, checksum=checksum, progress=lambda *numbers: seen.append(numbers))
+    download(site.url, path, size=size, checksum=checksum, received=lambda *numbers: seen.append(numbers))
     assert path.read_bytes() == CONTENT
     assert left(path.parent) == {"data.zip": len(CONTENT)}
     assert (seen[0], seen[-1]) == ((0, len(CONTENT)), (len(CONTENT), len(CONTENT)))
@@ -86,7 +87,7 @@ def test_a_length_that_is_too_short_is_told_by_the_checksum(site: Site, tmp_path
 
 def test_more_than_the_disk_can_hold_is_refused_before_it_begins(site: Site, tmp_path: Path) -> None:
     site.announces = 10**18
-    with pytest.raises(MessiError, match=r"The download of data.zip needs 1e\+06 TB, but the disk of .* has .* free"):
+    with pytest.raises(MessiError, match=r"download of data.zip requires 1e\+06 TB, but the disk of .* has .* free"):
         get(site, tmp_path / "data.zip")
     assert left(tmp_path) == {}
 
@@ -97,7 +98,7 @@ def test_an_http_error_is_one_sentence(site: Site, tmp_path: Path, status: int, 
     with pytest.raises(MessiError) as caught:
         get(site, tmp_path / "data.zip")
     assert str(caught.value) == (
-        f"{site.url} could not be downloaded: the server answers {words}; "
+        f"{site.url} could not be downloaded: the server answered {words}; "
         f"try again later or save the file as {tmp_path / 'data.zip'} yourself."
     )
     assert len(site.requests) == 1
@@ -132,5 +133,5 @@ def test_nobody_listening_is_one_sentence(site: Site, tmp_path: Path) -> None:
 
 
 def test_other_addresses_than_http_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(MessiError, match="must begin with https:// or http://"):
+    with pytest.raises(MessiError, match="must start with https:// or http://"):
         download(f"file://{tmp_path}", tmp_path / "data.zip", size=None, checksum=None)

@@ -1,4 +1,3 @@
-import fcntl
 import resource
 import signal
 import subprocess
@@ -7,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_site import CONTENT, OTHER, Site, get, left, serve, sha256
 
 from messi.core.errors import MessiError
+from messi.core.lock import locked
 from messi.data import download as module
-from messi.data.download import download
-from messi.data.partial_download import partial
+from messi.data.download import download, partial
+
+from .fake_site import CONTENT, OTHER, Site, get, left, serve, sha256
 
 
 @pytest.fixture(name="site")
@@ -55,7 +55,7 @@ def test_it_gives_up_after_a_few_tries_without_a_byte_and_keeps_the_part(site: S
         get(site, tmp_path / "data.zip")
     assert str(caught.value) == (
         f"{site.url} could not be downloaded: the connection broke after 1 MB (the server closed it); "
-        "the same command goes on from there."
+        "repeating the command resumes the download."
     )
     assert len(site.requests) == 1 + 1 + module.RESUMES
     site.cuts = []
@@ -70,11 +70,11 @@ def test_a_killed_download_transfers_only_the_rest(site: Site, tmp_path: Path) -
         from pathlib import Path
         from messi.data.download import download
 
-        def progress(done, total):
+        def received(done, total):
             if done >= total / 2:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        download(sys.argv[1], Path(sys.argv[2]), size=None, checksum=None, progress=progress)
+        download(sys.argv[1], Path(sys.argv[2]), size=None, checksum=None, received=received)
     """
     path = tmp_path / "data.zip"
     done = subprocess.run([sys.executable, "-c", code, site.url, str(path)], check=False)
@@ -202,7 +202,9 @@ def test_a_web_page_is_not_taken_for_the_file_and_spares_the_part(site: Site, tm
     leave_part(site, tmp_path / "data.zip")
     site.headers, content = {"Content-Type": "text/html; charset=utf-8"}, site.content
     site.content = b"<html>Too many users have downloaded this file recently</html>"
-    with pytest.raises(MessiError, match="a web page came instead of the file; open it in a browser and save the file"):
+    with pytest.raises(
+        MessiError, match="the server sent a web page instead of the file; open it in a browser and save the file"
+    ):
         get(site, tmp_path / "data.zip")
     assert left(tmp_path)["data.zip.part"] == 1_000_000
     site.headers, site.content = {"ETag": '"first"'}, content
@@ -212,10 +214,11 @@ def test_a_web_page_is_not_taken_for_the_file_and_spares_the_part(site: Site, tm
 
 def test_two_processes_do_not_write_one_file(site: Site, tmp_path: Path) -> None:
     leave_part(site, tmp_path / "data.zip")
-    with (tmp_path / "data.zip.part").open("ab") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(MessiError, match=r"Another process is working on .*data.zip.part; wait for it or stop it"):
-            get(site, tmp_path / "data.zip")
+    with (
+        locked(tmp_path, tmp_path / "data.zip.part.lock"),
+        pytest.raises(MessiError, match=r"Another process is working on .*data.zip.part; wait for it or stop it"),
+    ):
+        get(site, tmp_path / "data.zip")
     assert site.requests == []
     assert left(tmp_path)["data.zip.part"] == 1_000_000
 

@@ -20,7 +20,7 @@ from messi.core.errors import MessiError
 from messi.data.datasets.folder import Folder
 from messi.data.image_files import read_picture, to_tensor
 from messi.data.images import Images
-from messi.data.watcher import LogWatcher
+from messi.data.progress import LogProgress
 
 NOISE = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
 ORIENTATION = 0x0112
@@ -117,7 +117,7 @@ def test_a_truncated_file_is_refused_unless_nothing_of_the_picture_is_missing(ki
     ids=["empty", "zeros", "text", "random", "svg"],
 )
 def test_what_is_no_image_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
-    sentence = f"The image {tmp_path}/x.jpg cannot be read: it is damaged or no image. Replace or remove it."
+    sentence = f"The image {tmp_path}/x.jpg cannot be read: it is damaged or not an image. Replace or remove it."
     with pytest.raises(MessiError, match=f"^{re.escape(sentence)}$"):
         read(tmp_path, content, "x.jpg")
 
@@ -205,7 +205,7 @@ def test_sixteen_bits_of_color_are_cut_to_the_upper_eight(tmp_path: Path) -> Non
 def test_pixels_of_unknown_range_are_refused_by_their_mode(kind: type, mode: str, tmp_path: Path) -> None:
     content = encoded(Image.fromarray(np.ones((4, 4), kind)), "TIFF")
     with pytest.raises(
-        MessiError, match=rf"x\.tif cannot be read: pixels of the mode {mode} have no known range; save them"
+        MessiError, match=rf"x\.tif cannot be read: pixels of mode {mode} have no known range; save them"
     ):
         read(tmp_path, content, "x.tif")
 
@@ -321,7 +321,7 @@ def test_what_cannot_be_opened_is_refused_by_name_with_the_systems_reason(tmp_pa
         read_picture(tmp_path / "secret.jpg")
 
 
-class Notes(LogWatcher):
+class Notes(LogProgress):
     """Keeps what was noticed."""
 
     def __init__(self) -> None:
@@ -347,12 +347,12 @@ def damage(root: Path) -> list[str]:
 def test_damaged_images_are_left_out_by_name_when_asked_for(make_folder: MakeFolder) -> None:
     root = make_folder(images=6)
     names = damage(root)
-    watcher = Notes()
-    examples = Folder(path=str(root), damaged="leave_out").load(watcher)
+    progress = Notes()
+    examples = Folder(path=str(root), damaged="leave_out").load(progress)
     assert isinstance(examples.inputs, Images)
     assert len(examples) == len(examples.inputs) == 3 * 2 * 6 - 5
     assert torch.equal(examples.inputs[0], read_picture(root / "paint/across/5.png"))
-    (note,) = watcher.notes
+    (note,) = progress.notes
     assert note.startswith("5 of 36 images cannot be read and are left out: ")
     assert set(note.removesuffix(".").partition(": ")[2].split(", ")) == set(names)
 

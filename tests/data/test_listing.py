@@ -16,7 +16,7 @@ from messi.core.errors import MessiError
 from messi.data.datasets.folder import Folder
 from messi.data.image_files import SUFFIXES, read_picture
 from messi.data.listing import list_folder, make_listing
-from messi.data.watcher import LogWatcher, Watcher
+from messi.data.progress import DataProgress, LogProgress
 
 ODD = os.fsdecode(b"\xff\xfe not text")
 
@@ -26,16 +26,16 @@ def paint(path: Path, color: int = 0) -> None:
     Image.new("RGB", (3, 2), (color, color, color)).save(path, format="PNG")
 
 
-class Idle(LogWatcher):
+class Idle(LogProgress):
     """Does not allow that anything is decoded."""
 
     def started(self, text: str, total: int | None) -> None:  # noqa: ARG002 (the protocol's)
         pytest.fail(text)
 
 
-def loaded(root: Path, watcher: Watcher | None = None) -> dict[str, tuple[str, str]]:
+def loaded(root: Path, progress: DataProgress | None = None) -> dict[str, tuple[str, str]]:
     """Load a folder whose images are all different, and return the domain and class that each file got."""
-    listing, examples = list_folder(root), Folder(path=str(root)).load(watcher)
+    listing, examples = list_folder(root), Folder(path=str(root)).load(progress)
     for file, picture in zip(listing.files, examples.inputs, strict=True):
         assert torch.equal(picture, read_picture(root / file)), file
     domains = [examples.domain_names[index] for index in examples.domains.tolist()]
@@ -143,7 +143,7 @@ def test_the_named_domains_are_listed_alone(tmp_path: Path) -> None:
     for domain in "abc":
         paint(tmp_path / f"data/{domain}/cat/1.png")
     assert list_folder(tmp_path / "data", domains=["c", "a"]).files == ("c/cat/1.png", "a/cat/1.png")
-    with pytest.raises(MessiError, match=r"There is no folder .*/data/d; it must hold class folders"):
+    with pytest.raises(MessiError, match=r"There is no folder .*/data/d; it must contain class folders"):
         list_folder(tmp_path / "data", domains=["a", "d"])
 
 
@@ -200,7 +200,9 @@ def test_the_suffixes_are_those_of_torchvision(tmp_path: Path) -> None:
 
 def test_a_class_folder_of_other_files_says_how_images_end(tmp_path: Path) -> None:
     paint(tmp_path / "data/a/cat/1.gif")
-    with pytest.raises(MessiError, match=r"a/cat has no images; .* Names of images end in \.bmp, .*, \.webp\.$"):
+    with pytest.raises(
+        MessiError, match=r"a/cat contains no images; .* The name of an image ends in \.bmp, .*, \.webp\.$"
+    ):
         list_folder(tmp_path / "data")
 
 
@@ -209,7 +211,7 @@ def test_a_level_of_folders_too_many_is_named_with_what_to_do(tmp_path: Path) ->
         for label in ("cat", "dog"):
             paint(tmp_path / f"data/photo/{part}/{label}/1.png")
     sentence = (
-        r"^The folder .*/data/photo/test has folders in it \(cat, dog\) where images are expected: the layout is "
+        r"^The folder .*/data/photo/test contains folders \(cat, dog\) where images are expected: the layout is "
         r"domain/class/image\. Move the class folders up by one level, or list the images in a table"
     )
     with pytest.raises(MessiError, match=sentence):

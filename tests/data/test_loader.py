@@ -10,7 +10,7 @@ from torch import Tensor
 from messi.core.batch import Batch, InputSpec
 from messi.core.errors import MessiError
 from messi.core.records import Role
-from messi.data.datasets.common.base import Augmentation
+from messi.data.augment import Augmentation, AugmentationConfig
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.examples import Examples
@@ -18,9 +18,9 @@ from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
 from messi.data.preprocess import prepare
-from messi.data.sampling import BLOCK, Sampler, Sampling
+from messi.data.sampling import BLOCK, Sampler, Sampling, SamplingConfig
 from messi.data.sealed_data import SealedData, TargetSealedError
-from messi.data.splits import Split, make_split
+from messi.data.splits import Split, SplitConfig, make_split
 from messi.engine.build import placed
 
 CPU = torch.device("cpu")
@@ -48,7 +48,9 @@ def coded(*, even: bool = True) -> Examples:
 
 
 def split_of(examples: Examples) -> Split:
-    return make_split(examples, [TARGET], kind="stratified", fraction=0.2, target_part="all", seed=0)
+    return make_split(
+        examples, [TARGET], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0
+    )
 
 
 def make_loader(
@@ -63,21 +65,18 @@ def make_loader(
     split = split_of(examples)
     members = list(split.train.values())
     sampler = Sampler(
+        config=SamplingConfig(sampling=kind, batch_per_domain=5, domains_per_batch=few),
         members=members,
         labels=[examples.labels[indices] for indices in members],
-        kind=kind,
-        per_domain=5,
-        domains_per_batch=few,
         seed=seed,
     )
     return Loader(
-        vault=SealedData(examples, split),
+        data=SealedData(examples, split),
         spec=SPEC,
         device=CPU,
         seed=seed,
         sampler=sampler,
-        augmentation=augmentation,
-        validation_augmentation=validation_augmentation,
+        augmentation=AugmentationConfig(augmentation=augmentation, validation_augmentation=validation_augmentation),
     )
 
 
@@ -141,13 +140,20 @@ def test_an_evaluation_in_between_changes_no_batch() -> None:
 def features(kind: Sampling, *, number: int, per_domain: int) -> tuple[Examples, Sampler, Loader]:
     """Return three domains of features to train on, with what draws from them."""
     examples = TwoSubsets(per_domain=number).load()
-    split = make_split(examples, [3], kind="stratified", fraction=0.2, target_part="all", seed=0)
+    split = make_split(
+        examples, [3], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0
+    )
     members = list(split.train.values())
-    sampler = Sampler(members=members, labels=members, kind=kind, per_domain=per_domain, domains_per_batch=None, seed=0)
+    sampler = Sampler(
+        config=SamplingConfig(sampling=kind, batch_per_domain=per_domain, domains_per_batch=None),
+        members=members,
+        labels=members,
+        seed=0,
+    )
     return (
         examples,
         sampler,
-        Loader(vault=SealedData(examples, split), spec=InputSpec(shape=(3,)), device=CPU, sampler=sampler),
+        Loader(data=SealedData(examples, split), spec=InputSpec(shape=(3,)), device=CPU, sampler=sampler),
     )
 
 
@@ -173,7 +179,7 @@ def evaluated(loader: Loader, role: Role, domain: int, size: int = 7) -> tuple[T
 def test_an_evaluation_walks_once_through_a_domain_in_order(even: bool) -> None:
     examples = coded(even=even)
     split, loader = split_of(examples), make_loader(examples, augmentation="domainbed")
-    loader.vault.open_target()
+    loader.data.open_target()
     roles: tuple[Role, ...] = ("train", "source_val", "target")
     for role in roles:
         for domain, indices in split.of(role).items():
@@ -194,7 +200,7 @@ def test_augmented_validation_is_the_same_each_time_and_of_the_source_validation
     augmented = make_loader(examples, augmentation="domainbed", validation_augmentation=True)
     other_seed = make_loader(examples, augmentation="domainbed", validation_augmentation=True, seed=1)
     for loader in (plain, augmented, other_seed):
-        loader.vault.open_target()
+        loader.data.open_target()
     inputs, labels = evaluated(augmented, "source_val", 0)
     augmented.batch(3)
     assert torch.equal(evaluated(augmented, "source_val", 0)[0], inputs)
@@ -217,14 +223,19 @@ def test_without_augmentation_of_the_training_images_there_is_none_of_the_valida
 @pytest.mark.parametrize("shape", [(3,), (1, 28, 28), (2, 28, 28)])
 def test_the_augmentation_of_colour_images_is_refused_for_other_inputs(shape: tuple[int, ...]) -> None:
     examples = TwoSubsets(per_domain=30).load()
-    vault = SealedData(examples, split_of(examples))
-    with pytest.raises(MessiError, match="'domainbed' is for colour images; choose --augmentation none"):
-        Loader(vault=vault, spec=InputSpec(shape=shape), device=CPU, augmentation="domainbed")
+    sealed = SealedData(examples, split_of(examples))
+    with pytest.raises(MessiError, match="'domainbed' requires colour images; choose --augmentation none"):
+        Loader(
+            data=sealed,
+            spec=InputSpec(shape=shape),
+            device=CPU,
+            augmentation=AugmentationConfig(augmentation="domainbed", validation_augmentation=False),
+        )
 
 
 def test_a_loader_for_evaluation_alone_says_so() -> None:
     examples = coded()
-    loader = Loader(vault=SealedData(examples, split_of(examples)), spec=SPEC, device=CPU)
+    loader = Loader(data=SealedData(examples, split_of(examples)), spec=SPEC, device=CPU)
     assert len(evaluated(loader, "source_val", 0)[0]) == 6
     with pytest.raises(MessiError, match="no sampler"):
         loader.batch(0)

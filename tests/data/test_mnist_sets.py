@@ -10,9 +10,8 @@ from torch import Tensor
 
 from messi.core.errors import MessiError
 from messi.data.datasets.colored_mnist import ColoredMNIST
+from messi.data.datasets.common.digits import deal_digits, load_digits
 from messi.data.datasets.rotated_mnist import RotatedMNIST
-from messi.data.digit_environments import deal_digits
-from messi.data.digits import load_digits
 from messi.data.examples import Examples
 
 ANGLES = (0, 15, 30, 45, 60, 75)

@@ -14,7 +14,7 @@ from messi.data.datasets.table import Table
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.examples import Examples
 from messi.data.images import Images
-from messi.data.recognise import example_digests, recognise, seen_checksum, seen_digests
+from messi.data.seen_examples import example_digests, recognise, seen_checksum, seen_digests
 from messi.data.splits import Split
 
 

@@ -15,7 +15,7 @@ from messi.algorithms.messi import MESSI
 from messi.core.errors import MessiError
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.two_subsets import TwoSubsets
-from messi.data.sampling import BLOCK, Sampler, Sampling
+from messi.data.sampling import BLOCK, Sampler, Sampling, SamplingConfig
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.interrupt import Interrupted
 from messi.engine.run import run
@@ -36,11 +36,9 @@ def sampler(
 ) -> Sampler:
     """Return a sampler of domains whose examples are 1000 d, 1000 d + 1, and so on."""
     return Sampler(
+        config=SamplingConfig(sampling=kind, batch_per_domain=per_domain, domains_per_batch=few),
         members=[1000 * domain + torch.arange(size) for domain, size in enumerate(sizes)],
         labels=labels or [torch.arange(size) % 3 for size in sizes],
-        kind=kind,
-        per_domain=per_domain,
-        domains_per_batch=few,
         seed=seed,
     )
 
@@ -247,6 +245,6 @@ def test_a_stopped_run_on_augmented_images_ends_with_the_same_weights(
             validation_augmentation=True,
         ),
     )
-    assert config.resolved().settings.augmentation == "domainbed"
+    assert config.resolved().training.augmentation == "domainbed"
     stopped, undisturbed = stopped_and_undisturbed(config, tmp_path, [Stops(2, "signal"), Stops(6, "crash")])
     assert stopped == undisturbed

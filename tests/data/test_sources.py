@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow
 import pytest
 import torch
-from copies import Notes, make_camelyon, make_iwildcam, make_sorted, paint, painted, write_csv
 from pyarrow import parquet
 
-from messi.cli.sources import BY_PATH, find_data
+from messi.cli.common.sources import BY_PATH, find_data
 from messi.core.errors import MessiError
 from messi.data.datasets.arrays import Arrays, read_inputs
 from messi.data.datasets.common.base import DATASETS
@@ -24,6 +23,8 @@ from messi.data.datasets.wilds import Wilds
 from messi.data.examples import Examples
 from messi.data.images import Images
 from messi.data.splits import official_split
+
+from .copies import Notes, make_camelyon, make_iwildcam, make_sorted, paint, painted, write_csv
 
 DOMAINS, CLASSES = ("d0", "d1"), ("c0", "c1", "c2")
 Row = tuple[str, str, str]
@@ -164,11 +165,11 @@ def test_parquet_columns_may_hold_numbers(tmp_path: Path) -> None:
         pytest.param("path,label,domain\na,b,c\na,,c\n", r"Row 3 of .* has an empty cell; fill in path, d", id="cell"),
         pytest.param("path,label,domain\na, ,c\n", r"Row 2 of .* has an empty cell; fill in path, d", id="blank cell"),
         pytest.param(
-            "file,label,domain\na,b,c\n", r"named 'path'; .* which one it is with --path-column\.$", id="name"
+            "file,label,domain\na,b,c\n", r"named 'path'; .* Name the column with --path-column\.$", id="name"
         ),
-        pytest.param("path;label;domain\na;b;c\n", r"Separate the columns by commas, or by tabs in", id="semicolons"),
+        pytest.param("path;label;domain\na;b;c\n", r"Separate the columns with commas, or with tabs", id="semicolons"),
         pytest.param("path,label,domain,label\na,b,c,d\n", r"several columns named 'label'; rename", id="same names"),
-        pytest.param("path,label,domain\n", r"has no rows; below its header it must have one for every", id="no rows"),
+        pytest.param("path,label,domain\n", r"has no rows; it must have one per image below its header", id="no rows"),
         pytest.param("path,label,domain\n\n\n", r"The table .* has no rows", id="blank rows"),
         pytest.param(
             "", r"The table .* is empty; it must have a header, such as path,label,domain, and", id="empty file"
@@ -177,7 +178,7 @@ def test_parquet_columns_may_hold_numbers(tmp_path: Path) -> None:
         pytest.param('path,label,domain\n"a,b,c\n', r"The table .* cannot be read", id="open quote"),
         pytest.param(
             "path,label,domain\na.png,b,c\n../../etc/x.png,b,c\n",
-            r"Row 3 of .* has the path '../../etc/x.png', which leaves the folder .*; write .* named by --root, or",
+            r"Row 3 of .* has the path '../../etc/x.png', which leaves the folder .*; write .* given with --root, or",
             id="path that leaves the root",
         ),
         pytest.param("path,label,domain\na/../../x.png,b,c\n", r"Row 2 of .* which leaves the folder", id="hidden .."),
@@ -282,31 +283,34 @@ def test_arrays_may_have_other_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"inputs": np.zeros((4, 2, 2))}, r"'inputs' in .* must be float features .* but is float64 of the shape"),
-        ({"inputs": np.zeros((4, 5, 5, 3), np.float32)}, r"uint8 images .* but is float32 of the shape \[4, 5, 5, 3\]"),
-        ({"inputs": np.zeros((4, 8, 8, 4), np.uint8)}, r"up to three channels, but is uint8 of the shape"),
-        ({"inputs": np.zeros((4, 8, 8, 0), np.uint8)}, r"'inputs' in .* uint8 of the shape \[4, 8, 8, 0\]"),
-        ({"inputs": np.zeros((4, 0, 8, 3), np.uint8)}, r"'inputs' in .* uint8 of the shape \[4, 0, 8, 3\]"),
-        ({"inputs": np.zeros((4, 2), np.int64)}, r"'inputs' in .* but is int64"),
+        ({"inputs": np.zeros((4, 2, 2))}, r"'inputs' in .* must be float features .* but has type float64 and shape"),
+        (
+            {"inputs": np.zeros((4, 5, 5, 3), np.float32)},
+            r"uint8 .* but has type float32 and shape \[4, 5, 5, 3\]",
+        ),
+        ({"inputs": np.zeros((4, 8, 8, 4), np.uint8)}, r"up to three channels, but has type uint8 and shape"),
+        ({"inputs": np.zeros((4, 8, 8, 0), np.uint8)}, r"'inputs' in .* uint8 and shape \[4, 8, 8, 0\]"),
+        ({"inputs": np.zeros((4, 0, 8, 3), np.uint8)}, r"'inputs' in .* uint8 and shape \[4, 0, 8, 3\]"),
+        ({"inputs": np.zeros((4, 2), np.int64)}, r"'inputs' in .* but has type int64"),
         (
             {"inputs": np.zeros((4, 2), np.uint8)},
-            r"uint8 of the shape \[4, 2\]\. Save features as floats, with .astype",
+            r"uint8 and shape \[4, 2\]\. Save features as floats, with .astype",
         ),
-        ({"inputs": np.zeros((4, 0))}, r"'inputs' in .* but is float64 of the shape \[4, 0\]"),
-        ({"inputs": np.zeros(())}, r"'inputs' in .* but is float64 of the shape \[\]"),
-        ({"inputs": np.array([[1.0, np.nan]] * 4)}, r"'inputs' in .* infinite or not a number"),
-        ({"inputs": np.array([[1.0, -np.inf]] * 4)}, r"'inputs' in .* infinite or not a number"),
+        ({"inputs": np.zeros((4, 0))}, r"'inputs' in .* but has type float64 and shape \[4, 0\]"),
+        ({"inputs": np.zeros(())}, r"'inputs' in .* but has type float64 and shape \[\]"),
+        ({"inputs": np.array([[1.0, np.nan]] * 4)}, r"'inputs' in .* infinite values or NaN"),
+        ({"inputs": np.array([[1.0, -np.inf]] * 4)}, r"'inputs' in .* infinite values or NaN"),
         (
             {"inputs": np.array([[1, 2, 3], [4, 5, np.nan], [7, 8, 9], [np.inf, 1, np.nan]])},
             r": 3 in 2 of 4 rows, the first in row 1, column 2, counted from 0\. Replace or remove them\.$",
         ),
-        ({"labels": np.array([0, 1])}, r"'labels' in .* must hold 4 whole numbers or texts, .* of the shape \[2\]"),
-        ({"labels": np.zeros((4, 1), int)}, r"'labels' in .* of the shape \[4, 1\]"),
-        ({"labels": np.array([0.0, 1.0, 0.5, np.nan])}, r"'labels' in .* but is float64"),
-        ({"domains": np.array([0, 1, 2, 3, 4])}, r"'domains' in .* must hold 4 whole numbers"),
-        ({"domains": np.array(0)}, r"'domains' in .* of the shape \[\]"),
-        ({"split": np.array(["train", "val"])}, r"'split' in .* must hold 4 .* of the shape \[2\]"),
-        ({"split": np.array("train")}, r"'split' in .* of the shape \[\]"),
+        ({"labels": np.array([0, 1])}, r"'labels' in .* must contain 4 whole numbers or texts, .* and shape \[2\]"),
+        ({"labels": np.zeros((4, 1), int)}, r"'labels' in .* and shape \[4, 1\]"),
+        ({"labels": np.array([0.0, 1.0, 0.5, np.nan])}, r"'labels' in .* but has type float64"),
+        ({"domains": np.array([0, 1, 2, 3, 4])}, r"'domains' in .* must contain 4 whole numbers"),
+        ({"domains": np.array(0)}, r"'domains' in .* and shape \[\]"),
+        ({"split": np.array(["train", "val"])}, r"'split' in .* must contain 4 .* and shape \[2\]"),
+        ({"split": np.array("train")}, r"'split' in .* and shape \[\]"),
         ({"labels": np.array([], int), "domains": np.array([], int), "inputs": np.zeros((0, 2))}, r"shape \[0, 2\]"),
     ],
 )
@@ -409,12 +413,12 @@ def test_every_data_set_that_needs_no_path_is_found_by_its_name() -> None:
 
 
 def test_what_is_no_data_is_told_what_could_be(tmp_path: Path) -> None:
-    with pytest.raises(
-        MessiError, match=r"no folder or file nowhere and no data set of that name; there are: colored_"
-    ):
+    with pytest.raises(MessiError, match=r"no folder, file or data set 'nowhere'; the data sets are: colored_"):
         find_data("nowhere")
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(MessiError, match=r"notes.txt is no data that can be read: give a folder .*\.csv.*\.npz"):
+    with pytest.raises(
+        MessiError, match=r"notes.txt is not a kind of data that messi reads; name a folder .*\.csv.*\.npz"
+    ):
         find_data(str(tmp_path / "notes.txt"))
 
 

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hangs import within
 from PIL import Image
 
 from messi.cli.main import main
 from messi.core.errors import MessiError
-from messi.core.regular import open_regular, read_regular
+from messi.core.files import open_regular, read_regular
 from messi.data import image_files
 from messi.data.datasets.arrays import Arrays
+from messi.data.datasets.common.digits import load_digits
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.table import Table
-from messi.data.digits import load_digits
 from messi.data.image_files import MOST_BYTES, MOST_PIXELS, read_picture
-from messi.data.room import Room
+from messi.data.threads import Budget
+
+from .hangs import within
 
 MakeFolder = Callable[..., Path]
 
@@ -147,7 +148,7 @@ def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_threads_together_never_have_more_than_there_is() -> None:
-    room, lock, used, most = Room(10), threading.Lock(), 0, 0
+    room, lock, used, most = Budget(10), threading.Lock(), 0, 0
     amounts = [int(amount) for amount in np.random.default_rng(0).integers(1, 11, 200)]
 
     def work(share: list[int]) -> None:
@@ -175,5 +176,5 @@ def test_no_other_program_is_started_for_an_image(tmp_path: Path, monkeypatch: p
     Image.new("RGB", (8, 8)).save(tmp_path / "drawing.eps")
     (tmp_path / "drawing.eps").rename(tmp_path / "drawing.png")
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("It was started."))
-    with pytest.raises(MessiError, match=r"drawing\.png cannot be read: it is damaged or no image"):
+    with pytest.raises(MessiError, match=r"drawing\.png cannot be read: it is damaged or not an image"):
         read_picture(tmp_path / "drawing.png")

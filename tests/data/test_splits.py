@@ -5,7 +5,7 @@ import torch
 from messi.core.errors import MessiError
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.examples import Examples, domain_indices
-from messi.data.splits import DrawnSplit, domainbed_split, make_split, seed_hash, stratified_split
+from messi.data.splits import SplitConfig, SplitKind, domainbed_split, make_split, seed_hash, stratified_split
 
 
 def test_seed_hash_is_domainbeds() -> None:
@@ -39,9 +39,9 @@ def test_the_stratified_split_takes_the_share_of_every_class_but_never_all() -> 
 
 
 @pytest.mark.parametrize("kind", ["stratified", "domainbed"])
-def test_roles_are_disjoint_and_cover_every_domain(kind: DrawnSplit) -> None:
+def test_roles_are_disjoint_and_cover_every_domain(kind: SplitKind) -> None:
     examples = TwoSubsets(per_domain=50).load()
-    split = make_split(examples, [3], kind=kind, fraction=0.2, target_part="all", seed=0)
+    split = make_split(examples, [3], SplitConfig(split=kind, validation_fraction=0.2, target_part="all"), seed=0)
     assert (list(split.train), list(split.source_val), list(split.target)) == ([0, 1, 2], [0, 1, 2], [3])
     everything = torch.cat([*split.train.values(), *split.source_val.values(), *split.target.values()])
     assert torch.equal(everything.sort().values, torch.arange(200))
@@ -51,7 +51,9 @@ def test_roles_are_disjoint_and_cover_every_domain(kind: DrawnSplit) -> None:
 
 def test_the_in_part_of_the_target_is_the_four_fifths_that_domainbed_reports_on() -> None:
     examples = TwoSubsets(per_domain=50).load()
-    part = make_split(examples, [3], kind="domainbed", fraction=0.2, target_part="in", seed=0).target[3]
+    part = make_split(
+        examples, [3], SplitConfig(split="domainbed", validation_fraction=0.2, target_part="in"), seed=0
+    ).target[3]
     out = domainbed_split(torch.zeros(50), 0.2, 0, 3) + 150
     assert len(part) == 40
     assert not torch.isin(part, out).any()
@@ -60,26 +62,32 @@ def test_the_in_part_of_the_target_is_the_four_fifths_that_domainbed_reports_on(
 def test_holding_out_every_domain_is_refused() -> None:
     examples = TwoSubsets(per_domain=50).load()
     with pytest.raises(MessiError, match="leave at least one to train on"):
-        make_split(examples, [0, 1, 2, 3], kind="stratified", fraction=0.2, target_part="all", seed=0)
+        make_split(
+            examples, [0, 1, 2, 3], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0
+        )
 
 
 def test_a_domain_with_one_example_is_named() -> None:
     examples = Examples(torch.zeros(3, 2), torch.zeros(3).long(), torch.tensor([0, 0, 1]), ("c",), ("big", "lone"), "")
     with pytest.raises(MessiError, match="'lone' has 1 of the 2 examples"):
-        make_split(examples, [], kind="stratified", fraction=0.2, target_part="all", seed=0)
+        make_split(examples, [], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0)
 
 
 def test_a_target_may_have_one_example_when_all_of_it_is_tested_on() -> None:
     examples = Examples(torch.zeros(3, 2), torch.zeros(3).long(), torch.tensor([0, 0, 1]), ("c",), ("big", "lone"), "")
-    split = make_split(examples, [1], kind="stratified", fraction=0.2, target_part="all", seed=0)
+    split = make_split(
+        examples, [1], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0
+    )
     assert split.target[1].tolist() == [2]
     with pytest.raises(MessiError, match="'lone' has 1 of the 2 examples that it needs at least; add some"):
-        make_split(examples, [1], kind="stratified", fraction=0.2, target_part="in", seed=0)
+        make_split(examples, [1], SplitConfig(split="stratified", validation_fraction=0.2, target_part="in"), seed=0)
 
 
 def test_a_domain_of_few_examples_still_gets_one_for_validation() -> None:
     examples = Examples(torch.zeros(2, 2), torch.tensor([0, 1]), torch.zeros(2).long(), ("c", "d"), ("few",), "")
-    split = make_split(examples, [], kind="stratified", fraction=0.2, target_part="all", seed=0)
+    split = make_split(
+        examples, [], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0
+    )
     assert (len(split.train[0]), len(split.source_val[0])) == (1, 1)
 
 

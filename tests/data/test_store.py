@@ -19,21 +19,21 @@ import torch
 from PIL import Image
 
 from messi.core.errors import MessiError
-from messi.data import decode, store
+from messi.data import image_files, store
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.table import Table
 from messi.data.image_files import LONGEST_SIDE, read_picture
-from messi.data.journal import read_journal
 from messi.data.listing import list_folder, make_listing
+from messi.data.progress import LogProgress
 from messi.data.store import Store, prepare_store, store_folder
-from messi.data.watcher import LogWatcher
+from messi.data.store_journal import read_journal
 
 DRIVER = Path(__file__).with_name("store_driver.py")
 SIZES = ((40, 32), (500, 200), (90, 400), (1, 1), (33, 7))
 NUMBER = 20
 
 
-class Seen(LogWatcher):
+class Seen(LogProgress):
     """Counts the images that are decoded."""
 
     decoded = 0
@@ -62,7 +62,7 @@ def paint(path: Path, size: tuple[int, int], seed: int) -> None:
 @pytest.fixture(name="root")
 def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """20 images of five sizes in three formats, decoded in chunks of four."""
-    monkeypatch.setattr(decode, "_CHUNK", 4)
+    monkeypatch.setattr(image_files, "_CHUNK", 4)
     root = tmp_path / "images"
     for number in range(NUMBER):
         place = root / "ab"[number // 10] / ("cat", "dog")[number // 5 % 2]
@@ -72,11 +72,11 @@ def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def prepared(root: Path, decodes: int | None = None) -> Store:
     """Prepare a folder; all that is in the store must be right, and as many images be decoded as the test says."""
-    watcher, listing = Seen(), list_folder(root)
-    done = prepare_store(listing, watcher)
+    progress, listing = Seen(), list_folder(root)
+    done = prepare_store(listing, progress)
     for file, picture in zip(listing.files, done.images(listing.files), strict=True):
         assert torch.equal(picture, read_picture(root / file)), file
-    assert decodes in (None, watcher.decoded)
+    assert decodes in (None, progress.decoded)
     return done
 
 
@@ -251,9 +251,9 @@ def test_a_store_that_is_being_written_is_not_taken_for_a_whole_one(root: Path) 
         known = read_journal(folder)
         assert len(known) == 8
         half = make_listing(root, [(file, "a", "cat") for file in known])
-        watcher = Seen()
-        pictures = prepare_store(half, watcher).images(half.files)
-        assert watcher.decoded == 0, "what is whole can be had without waiting"
+        progress = Seen()
+        pictures = prepare_store(half, progress).images(half.files)
+        assert progress.decoded == 0, "what is whole can be had without waiting"
         for picture, file in zip(pictures, known, strict=True):
             assert torch.equal(picture, read_picture(root / file))
         second.read_until("asks")
@@ -305,14 +305,14 @@ def test_lost_pixels_are_not_confused_with_those_written_in_their_place(root: Pa
     os.truncate(before.folder / "pixels", lost.offset)
     paint(root / "a/cat/new.bmp", (lost.width, lost.height), seed=1000)
     new = make_listing(root, [("a/cat/new.bmp", "a", "cat")])
-    prepare_store(new, LogWatcher())
+    prepare_store(new, LogProgress())
     prepared(root, decodes=1)
 
 
 def test_a_journal_without_pixels_counts_for_nothing(root: Path) -> None:
     done = prepared(root)
     (done.folder / "pixels").unlink()
-    prepare_store(make_listing(root, [("b/cat/11.bmp", "b", "cat")]), LogWatcher())
+    prepare_store(make_listing(root, [("b/cat/11.bmp", "b", "cat")]), LogProgress())
     prepared(root, decodes=NUMBER - 1)
 
 
@@ -334,15 +334,15 @@ def _disk(home: Path) -> Iterator[Path]:
 def test_a_full_disk_loses_nothing_and_with_more_room_the_same_call_goes_on(
     root: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "require_room", lambda *_, **__: None)  # the disk is filled by others meanwhile
-    watcher, listing = Seen(), list_folder(root)
+    monkeypatch.setattr(store, "require_space", lambda *_, **__: None)  # the disk is filled by others meanwhile
+    progress, listing = Seen(), list_folder(root)
     with pytest.raises(MessiError, match=r"^Could not write .*pixels: No space left on device\. [^.]*intact; .*\.$"):
-        prepare_store(listing, watcher)
-    assert 0 < watcher.decoded < NUMBER
+        prepare_store(listing, progress)
+    assert 0 < progress.decoded < NUMBER
     with pytest.raises(MessiError, match="No space left"):
         prepare_store(listing, Seen())
     subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
-    prepared(root, decodes=NUMBER - watcher.decoded)
+    prepared(root, decodes=NUMBER - progress.decoded)
 
 
 @pytest.mark.parametrize("sync", [1, 2, 3, 10, 11, 12])
@@ -356,9 +356,9 @@ def test_a_disk_that_is_full_at_any_sync_loses_nothing(root: Path, sync: int, mo
         real(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    watcher = Seen()
+    progress = Seen()
     with pytest.raises(MessiError, match="No space left on device"):
-        prepare_store(list_folder(root), watcher)
+        prepare_store(list_folder(root), progress)
     done = prepared(root)
     assert len(index(done.folder)) == NUMBER
 
@@ -366,14 +366,14 @@ def test_a_disk_that_is_full_at_any_sync_loses_nothing(root: Path, sync: int, mo
 def test_too_little_room_is_told_before_anything_is_decoded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The 20 images take 4 * (40 * 32 + 320 * 128 + 72 * 320 + 1 + 33 * 7) * 3 bytes, all of which are sampled."""
     needed = 4 * (40 * 32 + 320 * 128 + 72 * 320 + 1 + 33 * 7) * 3
-    real, watcher = shutil.disk_usage(root), Seen()
+    real, progress = shutil.disk_usage(root), Seen()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: real._replace(free=needed - 1))
     with pytest.raises(
         MessiError,
-        match=r"^Decoding the images needs 7\d\d kB, but the disk of .* free; make room or set MESSI_HOME to a folder",
+        match=r"^Decoding the images requires 7\d\d kB, but the disk of .* free; free some space or set MESSI_HOME to",
     ):
-        prepare_store(list_folder(root), watcher)
-    assert watcher.announced == []
+        prepare_store(list_folder(root), progress)
+    assert progress.announced == []
     monkeypatch.setattr(shutil, "disk_usage", lambda _: real._replace(free=needed))
     prepared(root, decodes=NUMBER)
 
@@ -387,7 +387,7 @@ def test_a_store_that_may_only_be_read_serves_if_it_is_whole(root: Path, disk: P
     prepared(root, decodes=0)
     paint(root / "a/cat/00.png", (5, 5), seed=1000)
     with pytest.raises(MessiError, match=r"^Could not write .*: Read-only file system\."):
-        prepare_store(list_folder(root), LogWatcher())
+        prepare_store(list_folder(root), LogProgress())
 
 
 def test_the_index_tells_another_program_where_each_image_is(root: Path) -> None:
@@ -428,10 +428,10 @@ def test_the_fingerprint_follows_content_name_label_domain_and_order(root: Path)
         if what == "a file's bytes":
             paint(root / "a/cat/00.png", SIZES[1], seed=1000)
         listing = make_listing(root, change())
-        seen[what] = prepare_store(listing, LogWatcher()).fingerprint(listing)
+        seen[what] = prepare_store(listing, LogProgress()).fingerprint(listing)
     assert len(set(seen.values())) == len(changes)
     parts = make_listing(root, rows, parts=["train", "val", "test"])
-    assert prepare_store(parts, LogWatcher()).fingerprint(parts) not in seen.values()
+    assert prepare_store(parts, LogProgress()).fingerprint(parts) not in seen.values()
 
 
 def test_the_fingerprint_does_not_depend_on_place_and_time(root: Path, tmp_path: Path) -> None:
@@ -447,9 +447,9 @@ def test_two_tables_under_one_root_share_a_store(root: Path) -> None:
         (root / f"{name}.csv").write_text("\n".join(lines))
     decoded = []
     for name in ("first", "second", "first", "second"):
-        watcher = Seen()
-        examples = Table(path=str(root / f"{name}.csv")).load(watcher)
-        decoded.append(watcher.decoded)
+        progress = Seen()
+        examples = Table(path=str(root / f"{name}.csv")).load(progress)
+        decoded.append(progress.decoded)
         chosen = files[:12] if name == "first" else files[8:]
         assert all(
             torch.equal(picture, read_picture(root / file))

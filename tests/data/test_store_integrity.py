@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hangs import within
 
 from messi.cli.main import main
 from messi.core.errors import MessiError
@@ -15,12 +14,14 @@ from messi.data.datasets.folder import Folder
 from messi.data.images import Images
 from messi.data.listing import list_folder
 from messi.data.placement import _checked
+from messi.data.progress import LogProgress
 from messi.data.store import Store, prepare_store, store_folder
 from messi.data.verify import verify
-from messi.data.watcher import LogWatcher
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.models.encoder import EncoderConfig
+
+from .hangs import within
 
 MakeFolder = Callable[..., Path]
 DAMAGED = "photo/upright/0.png"
@@ -35,7 +36,7 @@ def _root(make_folder: MakeFolder) -> Path:
 
 
 def store_of(root: Path) -> Store:
-    return prepare_store(list_folder(root), LogWatcher())
+    return prepare_store(list_folder(root), LogProgress())
 
 
 def flip(path: Path, place: int) -> None:
@@ -117,7 +118,7 @@ def test_verify_reads_the_files_again(root: Path) -> None:
     flip(file, status.st_size // 2)
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     _, findings = verify(list_folder(root), store_of(root), None)
-    text = f"{file} has other bytes than when it was decoded; 'touch' it, and it is decoded again"
+    text = f"{file} has changed since it was decoded; 'touch' it, and it is decoded again"
     assert [(finding.kind, finding.text) for finding in findings] == [("changed", text)]
 
 
@@ -177,7 +178,7 @@ def test_verify_finds_damage_in_a_store_of_0_1_and_adds_no_checksum_of_it(root: 
     _, findings = verify(list_folder(root), store_of(root), None)
     assert [finding.kind for finding in findings] == ["corrupt"]
     assert DAMAGED in findings[0].text
-    assert store_of(root).unsealed() == [DAMAGED]
+    assert store_of(root).without_checksum() == [DAMAGED]
 
 
 @pytest.mark.parametrize(

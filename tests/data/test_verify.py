@@ -19,9 +19,9 @@ from messi.data.examples import Examples
 from messi.data.images import Images
 from messi.data.listing import list_folder, make_listing
 from messi.data.manifest import Manifest, Version
+from messi.data.progress import LogProgress
 from messi.data.store import prepare_store
 from messi.data.verify import Finding, compare, verify
-from messi.data.watcher import LogWatcher
 
 CLASSES = ("cat", "dog")
 EMPTY = (0xEE, 0xF0, 0xF2)
@@ -52,7 +52,7 @@ RIGHT = version("right", {"a": [3, 3], "b": [3, 3]})
 
 def found(root: Path, known: Manifest | None = None) -> list[tuple[str, str]]:
     listing = list_folder(root)
-    _, findings = verify(listing, prepare_store(listing, LogWatcher()), known)
+    _, findings = verify(listing, prepare_store(listing, LogProgress()), known)
     return [(finding.kind, finding.text) for finding in findings]
 
 
@@ -66,7 +66,7 @@ def test_missing_and_extra_images_are_counted_by_domain_and_class(root: Path) ->
     shutil.rmtree(root / "b/cat")
     assert found(root, manifest(RIGHT)) == [
         ("missing", "a/cat has 2 of 3 images"),
-        ("extra", "a/dog has 4 images, 1 more than the 3 known"),
+        ("extra", "a/dog has 4 images, 1 more than the expected 3"),
         ("missing", "b/cat has 0 of 3 images"),
     ]
     assert found(root) == [], "nobody knows what should be there"
@@ -81,8 +81,8 @@ def test_unknown_classes_and_domains_are_extra(root: Path) -> None:
     (root / "c/cat").mkdir(parents=True)
     Image.new("RGB", (8, 6), (0, 0, 99)).save(root / "c/cat/0.png")
     assert found(root, manifest(RIGHT)) == [
-        ("extra", "a/cow has 1 images, 1 more than the 0 known"),
-        ("extra", "c/cat has 1 images, 1 more than the 0 known"),
+        ("extra", "a/cow has 1 images, 1 more than the expected 0"),
+        ("extra", "c/cat has 1 images, 1 more than the expected 0"),
     ]
 
 
@@ -97,7 +97,7 @@ def test_corrupt_and_stray_files_are_named(root: Path) -> None:
     assert kinds.keys() == {"corrupt", "ignored"}, "they are there, so none is missing"
     assert f"{root}/a/cat/0.png cannot be read: it is damaged" in kinds["corrupt"]
     assert f"{root}/b/dog/1.png cannot be read: No such file or directory" in kinds["corrupt"]
-    assert kinds["ignored"] == "b/notes.txt is no image file in a class folder"
+    assert kinds["ignored"] == "b/notes.txt is not an image file in a class folder"
 
 
 def test_copies_matter_across_domains_and_under_two_classes(root: Path) -> None:
@@ -119,7 +119,7 @@ def test_the_nearest_version_is_compared_with(root: Path) -> None:
     ]
     nearest, findings = compare(list_folder(root), manifest(*versions))
     assert nearest.name == "near"
-    assert findings == [Finding("extra", "b/dog has 3 images, 1 more than the 2 known")]
+    assert findings == [Finding("extra", "b/dog has 3 images, 1 more than the expected 2")]
 
 
 def test_a_version_may_know_totals_by_domain_or_by_official_part(root: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_version_may_know_totals_by_domain_or_by_official_part(root: Path) -> 
     rows = [(file, "some place", "cat") for file in files]
     listing = make_listing(root, rows, parts=["train"] * 10 + ["test"] * 2)
     by_part = manifest(version("", None, totals={"train": 9, "test": 2}))
-    assert compare(listing, by_part)[1] == [Finding("extra", "train has 10 images, 1 more than the 9 known")]
+    assert compare(listing, by_part)[1] == [Finding("extra", "train has 10 images, 1 more than the expected 9")]
 
 
 def tree(root: Path) -> str:
@@ -147,7 +147,7 @@ def test_the_tree_digest_notices_one_other_byte(root: Path, name: str) -> None:
     assert compare(list_folder(root), published)[1] == []
     with (root / "a/cat" / name).open("ab") as file:
         file.write(b"\0")
-    wanted = [Finding("changed", "all counts are right, but some file differs from the published one")]
+    wanted = [Finding("changed", "all counts are right, but at least one file differs from the published one")]
     assert compare(list_folder(root), published)[1] == wanted
 
 

@@ -36,11 +36,11 @@ def examples(*, per_domain: int = PER_DOMAIN) -> Examples:
 def loader_of(data: Examples, *, sources: tuple[int, ...] = (0, 1), opened: bool = True) -> Loader:
     """Return a loader that validates on all of the sources; paint is the target."""
     members = [(data.domains == d).nonzero().squeeze(1) for d in range(3)]
-    vault = SealedData(data, Split(train={}, source_val={d: members[d] for d in sources}, target={2: members[2]}))
+    sealed = SealedData(data, Split(train={}, source_val={d: members[d] for d in sources}, target={2: members[2]}))
     if opened:
-        vault.open_target()
+        sealed.open_target()
     spec = InputSpec(shape=(3, SIZE, SIZE), mean=(0.5,) * 3, std=(0.3,) * 3)
-    return Loader(vault=vault, spec=spec, device=torch.device("cpu"))
+    return Loader(data=sealed, spec=spec, device=torch.device("cpu"))
 
 
 def make(name: str) -> Algorithm:

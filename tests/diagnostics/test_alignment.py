@@ -36,5 +36,5 @@ def test_runs_are_measured_on_slots_that_one_of_them_chose() -> None:
 def test_chosen_slots_without_examples_are_named() -> None:
     distances = class_conditional_energy(FEATURES[None], LABELS, DOMAINS, num_classes=2, num_domains=3)
     chosen = torch.ones(3, 2, 1, dtype=torch.bool)
-    with pytest.raises(MessiError, match="2 of the 6 chosen slots have no examples"):
+    with pytest.raises(MessiError, match="2 of the 6 selected slots have no examples"):
         energy_on_slots(distances, chosen)

@@ -14,7 +14,7 @@ from messi.core.batch import Batch, LossTerms, Prediction
 from messi.core.rundir import RunDir
 from messi.data.sealed_data import SealedData
 from messi.data.splits import Split
-from messi.diagnostics import collected
+from messi.diagnostics import recording
 from messi.diagnostics.document import diagnose
 from messi.diagnostics.to_json import cells, plain
 from messi.engine.config import RunConfig
@@ -140,7 +140,7 @@ def test_a_run_may_have_no_validation_data_of_its_sources_and_no_target() -> Non
     assert document.keys() == FOR_ALL | {"embedding", "embedding_domains"}
     assert (document["router"], document["examples"], document["domains"]) == ("head", 0, [])
     loader = loader_of(examples())
-    loader.vault = SealedData(examples(), Split(train={}, source_val={}, target={}))
+    loader.data = SealedData(examples(), Split(train={}, source_val={}, target={}))
     nothing: dict[str, dict[str, float]] = {"source_val": {}, "target": {}}
     assert diagnose(make("messi"), loader, nothing)["accuracy"] == nothing
 
@@ -154,9 +154,9 @@ def test_what_takes_two_domains_is_left_out_where_there_is_one() -> None:
 
 
 def test_no_more_examples_are_looked_at_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collected, "PER_DOMAIN", 7)
+    monkeypatch.setattr(recording, "PER_DOMAIN", 7)
     assert diagnose(make("erm"), loader_of(examples()), ACCURACY)["examples"] == 14
-    monkeypatch.setattr(collected, "IN_ALL", 8)
+    monkeypatch.setattr(recording, "IN_ALL", 8)
     assert diagnose(make("erm"), loader_of(examples()), ACCURACY)["examples"] == 8
 
 

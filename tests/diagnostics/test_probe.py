@@ -5,14 +5,14 @@ from torch.nn import functional
 from messi.diagnostics.probe import domain_probe, fit_logistic
 
 
-def stream(seed: int = 0) -> torch.Generator:
+def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
 def test_domains_that_lie_apart_are_always_told() -> None:
     domains, labels = torch.arange(60) % 3, torch.arange(60) % 2
-    features = functional.one_hot(domains, 3) + 0.01 * torch.randn(60, 3, generator=stream())
-    probe = domain_probe(features, labels, domains, stream=stream())
+    features = functional.one_hot(domains, 3) + 0.01 * torch.randn(60, 3, generator=generator())
+    probe = domain_probe(features, labels, domains, generator=generator())
     assert probe is not None
     assert probe.accuracy == 1
     assert probe.chance == pytest.approx(1 / 3)
@@ -23,7 +23,7 @@ def test_what_differs_between_classes_alone_tells_nothing() -> None:
     labels = torch.tensor([0] * 90 + [1] * 10 + [0] * 10 + [1] * 90)
     domains = torch.arange(200) // 100
     features = functional.one_hot(labels, 2).float()
-    probe = domain_probe(features, labels, domains, stream=stream())
+    probe = domain_probe(features, labels, domains, generator=generator())
     assert probe is not None
     assert (probe.accuracy, probe.chance) == (0.5, 0.5)
 
@@ -31,8 +31,8 @@ def test_what_differs_between_classes_alone_tells_nothing() -> None:
 def test_noise_gives_chance_however_large_a_domain_is() -> None:
     sizes = torch.tensor([700, 200, 100])
     domains = torch.arange(3).repeat_interleave(sizes)
-    features, labels = torch.randn(1000, 4, generator=stream(1)), torch.zeros(1000, dtype=torch.long)
-    probe = domain_probe(features, labels, domains, stream=stream())
+    features, labels = torch.randn(1000, 4, generator=generator(1)), torch.zeros(1000, dtype=torch.long)
+    probe = domain_probe(features, labels, domains, generator=generator())
     assert probe is not None
     # The mean of three shares, of 350, 100 and 50 examples: a standard deviation of 0.03.
     assert probe.accuracy == pytest.approx(1 / 3, abs=0.09)
@@ -41,7 +41,7 @@ def test_noise_gives_chance_however_large_a_domain_is() -> None:
 def test_who_is_tried_was_not_learnt_from() -> None:
     # More features than examples: on its own half a fit is perfect, on the other it can only guess.
     domains, labels = torch.arange(100) % 2, torch.zeros(100, dtype=torch.long)
-    probe = domain_probe(torch.randn(100, 300, generator=stream(2)), labels, domains, stream=stream())
+    probe = domain_probe(torch.randn(100, 300, generator=generator(2)), labels, domains, generator=generator())
     assert probe is not None
     assert probe.accuracy < 0.7
 
@@ -50,15 +50,15 @@ def test_domains_with_few_examples_of_a_class_take_no_part() -> None:
     labels = torch.zeros(15, dtype=torch.long)
     domains = torch.tensor([0] * 6 + [1] * 6 + [2] * 3)
     features = domains[:, None].float()
-    probe = domain_probe(features, labels, domains, stream=stream())
+    probe = domain_probe(features, labels, domains, generator=generator())
     assert probe is not None
     assert (probe.accuracy, probe.chance) == (1, 0.5)
-    assert domain_probe(features[6:], labels[6:], domains[6:], stream=stream()) is None
+    assert domain_probe(features[6:], labels[6:], domains[6:], generator=generator()) is None
 
 
 @pytest.mark.parametrize(("examples", "width"), [(40, 3), (12, 30)])
 def test_the_fit_is_where_the_gradient_of_the_written_objective_vanishes(examples: int, width: int) -> None:
-    inputs = torch.randn(examples, width, generator=stream(), dtype=torch.float64)
+    inputs = torch.randn(examples, width, generator=generator(), dtype=torch.float64)
     classes = torch.arange(examples) % 4 % 3
     weights, bias = (value.requires_grad_() for value in fit_logistic(inputs, classes, num_classes=3))
     counts = torch.bincount(classes)

@@ -12,7 +12,7 @@ def test_spaced_places() -> None:
 def test_cells_keep_what_they_have_up_to_the_limit() -> None:
     labels = torch.tensor([0] * 10 + [1] * 2 + [0] * 3)
     domains = torch.tensor([0] * 12 + [1] * 3)
-    rows = at_most_per_cell(labels, domains, most=3, stream=torch.Generator().manual_seed(0))
+    rows = at_most_per_cell(labels, domains, most=3, generator=torch.Generator().manual_seed(0))
     assert rows.tolist() == sorted(set(rows.tolist()))
     assert (rows < 10).sum() == 3
     assert rows[3:].tolist() == [10, 11, 12, 13, 14]
@@ -20,7 +20,7 @@ def test_cells_keep_what_they_have_up_to_the_limit() -> None:
 
 def test_every_example_of_a_cell_is_as_likely() -> None:
     stream, zeros = torch.Generator().manual_seed(0), torch.zeros(6, dtype=torch.long)
-    drawn = torch.cat([at_most_per_cell(zeros, zeros, most=2, stream=stream) for _ in range(600)])
+    drawn = torch.cat([at_most_per_cell(zeros, zeros, most=2, generator=stream) for _ in range(600)])
     # 200 each on average, with a standard deviation of 11.5.
     assert (torch.bincount(drawn, minlength=6) - 200).abs().max() < 46
 

@@ -5,7 +5,7 @@ import torch
 
 from messi.core.errors import MessiError
 from messi.diagnostics.slots import correlation, domain_pairs, overlap, responsibilities, top_slots
-from messi.losses.ssi.loss import find_slots, slot_weights
+from messi.losses.ssi.slots import find_slots, slot_weights
 
 NAN = float("nan")
 

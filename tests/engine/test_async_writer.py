@@ -169,7 +169,7 @@ def test_a_snapshot_is_of_its_moment_however_soon_the_tensors_change(device: str
     for tensor in tensors.values():
         tensor.zero_()
     with futures.ThreadPoolExecutor(1) as thread:
-        copies = thread.submit(snapshot.arrived).result()
+        copies = thread.submit(snapshot.wait).result()
     assert torch.equal(copies["a"], torch.ones(2048, 2048))
     assert torch.equal(copies["turned"], torch.arange(6.0).view(2, 3).T)
     assert copies["count"] == 7
@@ -238,7 +238,7 @@ def test_a_write_that_fails_stops_the_run_at_the_next_step_and_nothing_is_writte
     begun = break_checkpoints(monkeypatch, after=0)
     watcher = Watcher(6, fails_meanwhile)
     folder = RunDir(tmp_path / "run")
-    with pytest.raises(MessiError, match=r"Could not write .*last.safetensors: No space left.*run the same command"):
+    with pytest.raises(MessiError, match=r"Could not write .*last.safetensors: No space left.*repeat the command"):
         run(quick_config, out=folder.path, device="cpu", observers=[watcher])
     assert watcher.steps == [1, 2, 3, 4, 5, 6]
     assert begun == ["seen.safetensors", "model.safetensors", "last.safetensors"]
@@ -306,10 +306,12 @@ def test_a_run_that_fails_ends_once_the_checkpoint_before_is_whole(
     tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch, ending: threading.Event
 ) -> None:
     """The write of step 5 begins only when the error of step 6 has left the loop."""
+    held: list[bool] = []
     real = getattr(tensorfile, "save_file")  # noqa: B009
 
     def save(tensors: Any, path: Path, metadata: Any) -> None:
-        ending.wait(LONG)
+        if threading.current_thread() is not threading.main_thread():  # which writes seen.safetensors before training
+            held.append(ending.wait(LONG))
         real(tensors, path, metadata=metadata)
 
     def fail() -> None:
@@ -318,4 +320,5 @@ def test_a_run_that_fails_ends_once_the_checkpoint_before_is_whole(
     monkeypatch.setattr(tensorfile, "save_file", save)
     with pytest.raises(ValueError, match="of an observer"):
         run(quick_config, out=tmp_path / "run", device="cpu", observers=[Watcher(6, fail)])
+    assert held == [True, True], "the model and the checkpoint of step 5 were written after the error"
     assert last_step(tmp_path / "run") == 5

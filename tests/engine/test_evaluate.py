@@ -52,7 +52,7 @@ def test_the_data_of_a_run_are_all_open_again_and_refused_once_they_have_changed
         ("target", "c"): result.target["c"]
     }
     model, loader = reopen(result.path, device="cpu")
-    assert loader.vault.labels(loader.vault.indices("target", 2)).tolist() == [0, 1] * 10
+    assert loader.data.labels(loader.data.indices("target", 2)).tolist() == [0, 1] * 10
     assert model.description.step == result.selected_step
 
     other = save(tmp_path / "data.npz", seed=1)

@@ -93,10 +93,10 @@ def test_records_that_a_checkpoint_counts_on_must_be_whole(half: RunDir, quick_c
 def test_a_changed_digit_in_the_records_of_a_finished_run_is_refused(done: RunDir) -> None:
     content = done.records.read_bytes()
     done.records.write_bytes(content.replace(b'"accuracy": 0.', b'"accuracy": 1.', 1))
-    with pytest.raises(MessiError, match=r"records\.jsonl is damaged, or of another run"):
+    with pytest.raises(MessiError, match=r"records\.jsonl is damaged or belongs to another run"):
         done.read_records()
     done.records.write_bytes(b"\n".join(content.split(b"\n")[:-2]) + b"\n")
-    with pytest.raises(MessiError, match=r"records\.jsonl is damaged, or of another run"):
+    with pytest.raises(MessiError, match=r"records\.jsonl is damaged or belongs to another run"):
         done.read_records()
 
 
@@ -176,13 +176,13 @@ def test_a_run_of_version_0_1_is_read_with_a_note(done: RunDir, caplog: pytest.L
 def test_a_result_names_no_file_outside_of_its_run(done: RunDir, tmp_path: Path) -> None:
     (tmp_path / "secret.png").write_bytes(b"x")
     for path in (done.path / ".." / "secret.png", Path("/etc/passwd")):
-        with pytest.raises(MessiError, match="lies outside of the run"):
+        with pytest.raises(MessiError, match="is outside the run"):
             done.require_whole(path)
 
 
 def test_nothing_is_verified_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path)]) == 2
-    assert "holds no runs; name a run folder" in capsys.readouterr().err
+    assert "contains no runs; name a run folder" in capsys.readouterr().err
     assert main(["verify", str(tmp_path / "nowhere")]) == 1
     assert "There is no file" in capsys.readouterr().out
 
@@ -191,5 +191,5 @@ def test_a_typed_document_with_a_matching_checksum_is_still_refused_for_wrong_va
     values = json.loads(done.result.read_text())
     del values[KEY]
     write_document(done.result, values | {"selected_step": "two"})
-    with pytest.raises(MessiError, match=r"result\.json is not one that this version can read: selected_step must be"):
+    with pytest.raises(MessiError, match=r"result\.json cannot be read by this version: selected_step must be"):
         done.read_result()

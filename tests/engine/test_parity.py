@@ -10,7 +10,7 @@ from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.loader import Loader
-from messi.engine.build import prepare
+from messi.engine.build import build_run
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 
@@ -39,7 +39,7 @@ def test_training_by_the_engine_equals_training_in_plain_torch(tmp_path: Path) -
     )
     run(config, out=tmp_path / "run", device="cpu")
     resolved = config.resolved()
-    parts = prepare(resolved, resolved.data.load(), RunDir(tmp_path / "unused"), torch.device("cpu"))
+    parts = build_run(resolved, resolved.data.load(), RunDir(tmp_path / "unused"), torch.device("cpu"))
     assert isinstance(parts.algorithm, ERM)
     start = {name: tensor.clone() for name, tensor in parts.algorithm.state_dict().items()}
     plain_torch(parts.algorithm, parts.loader)

@@ -1,4 +1,4 @@
-"""The settings by which papers made their numbers, written out here once more by hand."""
+"""The settings behind published results, written out here a second time by hand."""
 
 import dataclasses
 import json
@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from messi.algorithms.erm import ERM
 from messi.core.errors import MessiError
 from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.common.base import DATASETS, DataConfig
 from messi.data.datasets.pacs import PACS
 from messi.data.datasets.two_subsets import TwoSubsets
-from messi.engine.config import RunConfig, Settings, TrainingConfig
-from messi.engine.protocols import PROTOCOLS, ProtocolName, protocol_settings
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.protocols import PROTOCOLS, ProtocolName, protocol_training
 from messi.engine.run import run
 from messi.models.encoder import SMALL, EncoderConfig
 
@@ -51,35 +52,70 @@ SMALL_IMAGES: dict[ProtocolName, tuple[int, int, int, float, float]] = {
     "swad": (5001, 100, 64, 1e-3, 0),
     "gmoe": (5001, 100, 64, 1e-3, 0),
 }
+RECORDED = json.loads(Path(__file__).with_name("recorded_configs.json").read_text())
+"""Settings, fingerprints and folder names as version 0.1 computed them: runs made with it must still be found."""
 
 
-def settings_of(protocol: ProtocolName, data: DataConfig, **given: Any) -> Settings:
-    config = RunConfig(data=data, protocol=protocol, training=TrainingConfig(**given))
-    return config.resolved().settings
+def data_of(name: str) -> DataConfig:
+    """Return the config of a data set; data that is given by its path is not opened."""
+    config = DATASETS.config(name)
+    required = [field.name for field in dataclasses.fields(config) if field.default is dataclasses.MISSING]
+    data: DataConfig = config(**dict.fromkeys(required, "somewhere"))
+    return data
 
 
-@pytest.mark.parametrize(("protocol", "data"), EXPECTED)
-def test_schedule_and_optimizer_of_a_protocol_are_those_of_its_source(protocol: ProtocolName, data: str) -> None:
-    settings = settings_of(protocol, DATASETS.config(data)())
-    assert tuple(getattr(settings, key) for key in SCHEDULE) == EXPECTED[protocol, data]
+def training_of(protocol: ProtocolName, data: DataConfig) -> TrainingConfig:
+    return RunConfig(data=data, protocol=protocol).resolved().training
 
 
-@pytest.mark.parametrize("protocol", NAMES)
-@pytest.mark.parametrize("data", ["rotated_mnist", "colored_mnist", "rotated_colored_mnist", "two_subsets"])
-def test_small_encoders_have_the_settings_for_small_images(protocol: ProtocolName, data: str) -> None:
-    settings = settings_of(protocol, DATASETS.config(data)())
-    assert tuple(getattr(settings, key) for key in SCHEDULE) == SMALL_IMAGES[protocol]
-    assert settings.augmentation == "none"
+def test_schedule_and_optimizer_match_the_source_of_each_protocol() -> None:
+    for (protocol, data), expected in EXPECTED.items():
+        training = training_of(protocol, DATASETS.config(data)())
+        assert tuple(getattr(training, key) for key in SCHEDULE) == expected, f"protocol {protocol} on {data}"
 
 
-def test_it_is_the_encoder_that_is_small_and_not_the_data() -> None:
+def test_small_encoders_use_the_settings_for_small_images() -> None:
+    for protocol in NAMES:
+        for data in ("rotated_mnist", "colored_mnist", "rotated_colored_mnist", "two_subsets"):
+            training = training_of(protocol, DATASETS.config(data)())
+            case = f"protocol {protocol} on {data}"
+            assert tuple(getattr(training, key) for key in SCHEDULE) == SMALL_IMAGES[protocol], case
+            assert training.augmentation == "none", case
+
+
+def test_all_resolved_settings_are_those_of_version_0_1() -> None:
+    for group in RECORDED["training"]:
+        for case in group["runs"]:
+            protocol, data, backbone = case.split()
+            encoder = EncoderConfig(backbone=backbone)
+            config = RunConfig(data=data_of(data), protocol=protocol, encoder=encoder, algorithm=ERM.Config())
+            assert config.resolved().training.to_dict() == group["training"], f"protocol, data set, backbone: {case}"
+
+
+def test_fingerprints_and_folder_names_are_those_of_version_0_1() -> None:
+    for recorded in RECORDED["runs"]:
+        given = dict(recorded["given"])
+        target, sources = (tuple(given.pop(key, ())) for key in ("target", "sources"))
+        training = TrainingConfig(**given.pop("training", {}))
+        data = data_of(given.pop("data"))
+        config = RunConfig(
+            data=data, target=target, sources=sources, algorithm=ERM.Config(), training=training, **given
+        )
+        resolved = config.resolved()
+        case = str(recorded["given"])
+        assert (config.fingerprint(), resolved.fingerprint()) == (recorded["open"], recorded["resolved"]), case
+        assert resolved.folder_name() == recorded["folder"], case
+        assert resolved.deviations() == recorded["deviations"], case
+
+
+def test_the_encoder_decides_what_is_small_and_not_the_data() -> None:
     large = RunConfig(data=PACS(), protocol="domainbed").resolved()
     small = RunConfig(data=PACS(), protocol="domainbed", encoder=EncoderConfig(backbone="tiny_cnn")).resolved()
-    assert (large.settings.learning_rate, small.settings.learning_rate) == (5e-5, 1e-3)
+    assert (large.training.learning_rate, small.training.learning_rate) == (5e-5, 1e-3)
     assert (large.encoder.pretrained, small.encoder.pretrained) == (True, False)
 
 
-def test_splits_selection_and_reported_part_tell_the_protocols_apart() -> None:
+def test_splits_selection_and_reported_part_differ_between_protocols() -> None:
     """DomainBed and GMoE augment validation images, SWAD does not; all three report on 80 % of the target."""
     expected = {
         "messi": ("stratified", 0.2, False, "all"),
@@ -88,59 +124,48 @@ def test_splits_selection_and_reported_part_tell_the_protocols_apart() -> None:
         "gmoe": ("domainbed", 0.2, True, "in"),
     }
     for name in NAMES:
-        settings = settings_of(name, PACS())
+        training = training_of(name, PACS())
         stated = (
-            settings.split,
-            settings.validation_fraction,
-            settings.validation_augmentation,
-            settings.target_part,
+            training.split,
+            training.validation_fraction,
+            training.validation_augmentation,
+            training.target_part,
         )
-        assert stated == expected[name]
-        assert (settings.selection, settings.sampling, settings.domains_per_batch) == (
-            "source_val",
-            "replacement",
-            None,
-        )
-        assert settings.augmentation == "domainbed"
+        assert stated == expected[name], name
+        same = (training.selection, training.sampling, training.domains_per_batch, training.augmentation)
+        assert same == ("source_val", "replacement", None, "domainbed"), name
 
 
-def test_iwildcam_follows_its_official_parts_in_the_papers_protocol() -> None:
-    settings = settings_of("messi", DATASETS.config("iwildcam")())
-    assert (settings.split, settings.selection) == ("official", "unseen_val_macro_f1")
-    assert (settings.domains_per_batch, settings.batch_per_domain) == (4, 8)
+def test_iwildcam_follows_its_official_split_in_the_papers_protocol() -> None:
+    training = training_of("messi", DATASETS.config("iwildcam")())
+    assert (training.split, training.selection) == ("official", "unseen_val_macro_f1")
+    assert (training.domains_per_batch, training.batch_per_domain) == (4, 8)
 
 
-@pytest.mark.parametrize("protocol", NAMES)
-def test_every_protocol_leaves_nothing_open_for_any_data_and_invents_no_setting(protocol: ProtocolName) -> None:
-    fields = {field.name for field in dataclasses.fields(TrainingConfig)}
-    open_fields = {f.name for f in dataclasses.fields(TrainingConfig) if f.default is None} - {"augmentation"}
-    datas = [*DATASETS.names(), "something_new"]
-    for data in datas:
-        for small in (True, False):
-            stated = protocol_settings(protocol, data, small=small)
-            assert open_fields <= stated.keys() <= fields
-    assert set(PROTOCOLS[protocol]) - {"", "small images"} <= set(DATASETS.names()), "a data set is misspelt"
-    for part in PROTOCOLS[protocol].values():
-        assert part.keys() <= PROTOCOLS[protocol][""].keys()
+def test_every_protocol_states_all_settings_except_the_augmentation() -> None:
+    """``domains_per_batch`` may be None, which means all domains."""
+    open_fields = set(TrainingConfig.open_fields()) - {"augmentation", "domains_per_batch"}
+    for name, protocol in PROTOCOLS.items():
+        assert {key for key in open_fields if getattr(protocol.default, key) is None} == set(), name
+        assert set(protocol.by_data) <= set(DATASETS.names()), f"{name}: a data set is misspelt"
+        parts = (protocol.default, protocol.small_images, *protocol.by_data.values())
+        defaults = TrainingConfig()
+        others = [f.name for f in dataclasses.fields(TrainingConfig) if f.name not in TrainingConfig.open_fields()]
+        for key in ("augmentation", *others):
+            assert {getattr(part, key) for part in parts} == {getattr(defaults, key)}, f"{name} states {key}"
 
 
-@pytest.mark.parametrize("protocol", NAMES)
-@pytest.mark.parametrize("backbone", [*SMALL, None])
-def test_a_resolved_config_has_no_open_setting_deviates_in_nothing_and_resolves_to_itself(
-    protocol: ProtocolName, backbone: str | None
-) -> None:
-    config = RunConfig(data=PACS(), protocol=protocol, encoder=EncoderConfig(backbone=backbone)).resolved()
-    still_open = {key for key, value in vars(config.settings).items() if value is None}
-    assert still_open == {"domains_per_batch"}, "None there is all domains"
-    assert config.encoder.backbone == (backbone or "deit_tiny_patch16_224")
-    assert config.deviations() == {}
-    assert config.resolved() == config
-    assert RunConfig.from_dict(json.loads(json.dumps(config.to_dict()))).resolved() == config
-
-
-def test_an_open_config_says_that_it_is_open() -> None:
-    with pytest.raises(MessiError, match="still open; use the one that resolved"):
-        _ = RunConfig(data=PACS()).settings
+def test_a_resolved_config_has_no_open_setting_and_no_deviation_and_resolves_to_itself() -> None:
+    for protocol in NAMES:
+        for backbone in (*SMALL, None):
+            case = f"protocol {protocol}, backbone {backbone}"
+            config = RunConfig(data=PACS(), protocol=protocol, encoder=EncoderConfig(backbone=backbone)).resolved()
+            still_open = {key for key, value in vars(config.training).items() if value is None}
+            assert still_open == {"domains_per_batch"}, f"{case}: None there means all domains"
+            assert config.encoder.backbone == (backbone or "deit_tiny_patch16_224"), case
+            assert config.deviations() == {}, case
+            assert config.resolved() == config, case
+            assert RunConfig.from_dict(json.loads(json.dumps(config.to_dict()))).resolved() == config, case
 
 
 GIVEN: dict[str, Any] = {
@@ -150,6 +175,9 @@ GIVEN: dict[str, Any] = {
     "sampling": "epochs",
     "learning_rate": 0.5,
     "weight_decay": 0.25,
+    "sagm_alpha": 0.5,
+    "swad_tolerance": 0.5,
+    "augmentation": "none",
     "validation_augmentation": False,
     "evaluate_every": 2,
     "selection": "unseen_val",
@@ -159,28 +187,29 @@ GIVEN: dict[str, Any] = {
 }
 
 
-def test_what_is_given_wins_and_is_told_as_a_deviation() -> None:
+def test_a_given_setting_wins_and_is_reported_as_a_deviation() -> None:
+    assert GIVEN.keys() == set(TrainingConfig.open_fields())
     config = RunConfig(data=PACS(), protocol="domainbed", training=TrainingConfig(**GIVEN)).resolved()
-    assert {key: getattr(config.settings, key) for key in GIVEN} == GIVEN
+    assert {key: getattr(config.training, key) for key in GIVEN} == GIVEN
     assert config.deviations() == GIVEN
     for key, value in GIVEN.items():
         one = RunConfig(data=PACS(), protocol="domainbed", training=TrainingConfig(**{key: value})).resolved()
         assert one.deviations() == {key: value}
 
 
-def test_to_give_what_the_protocol_says_is_no_deviation() -> None:
-    stated = protocol_settings("gmoe", "pacs", small=False)
-    config = RunConfig(data=PACS(), protocol="gmoe", training=TrainingConfig(**stated)).resolved()
+def test_giving_the_protocols_own_settings_is_no_deviation() -> None:
+    stated = protocol_training("gmoe", "pacs", small=False)
+    config = RunConfig(data=PACS(), protocol="gmoe", training=stated).resolved()
     assert config.deviations() == {}
     assert config == RunConfig(data=PACS(), protocol="gmoe").resolved()
 
 
-def test_settings_that_no_protocol_speaks_of_are_no_deviations() -> None:
+def test_settings_that_no_protocol_states_are_no_deviations() -> None:
     training = TrainingConfig(log_every=3, deterministic=False)
     assert RunConfig(data=PACS(), protocol="swad", training=training).resolved().deviations() == {}
 
 
-def test_the_result_of_a_run_carries_its_protocol_and_its_deviations(tmp_path: Path) -> None:
+def test_the_result_of_a_run_states_its_protocol_and_its_deviations(tmp_path: Path) -> None:
     config = RunConfig(
         data=TwoSubsets(per_domain=30),
         target=("a1",),
@@ -193,14 +222,14 @@ def test_the_result_of_a_run_carries_its_protocol_and_its_deviations(tmp_path: P
     assert (result["target_part"], result["selection"]) == ("in", "source_val")
 
 
-def test_a_protocol_that_does_not_exist_gets_one_sentence() -> None:
+def test_an_unknown_protocol_gives_a_one_sentence_error() -> None:
     with pytest.raises(MessiError, match=r"no protocol named 'domainbet'; there are: .* Did you mean 'domainbed'\?"):
-        protocol_settings("domainbet", "pacs", small=False)
+        protocol_training("domainbet", "pacs", small=False)
     with pytest.raises(MessiError, match=r"protocol must be one of 'messi', 'domainbed', 'swad', 'gmoe', but is 'x'"):
         RunConfig(data=PACS(), protocol="x")  # type: ignore[arg-type]
 
 
-def test_the_data_decides_encoder_and_augmentation_where_none_are_given() -> None:
+def test_the_data_set_decides_encoder_and_augmentation_unless_they_are_given() -> None:
     expected = {
         "pacs": ("deit_tiny_patch16_224", "domainbed"),
         "rotated_mnist": ("small_cnn", "none"),
@@ -208,7 +237,7 @@ def test_the_data_decides_encoder_and_augmentation_where_none_are_given() -> Non
     }
     for name, (backbone, augmentation) in expected.items():
         config = RunConfig(data=DATASETS.config(name)()).resolved()
-        assert (config.encoder.backbone, config.settings.augmentation) == (backbone, augmentation)
+        assert (config.encoder.backbone, config.training.augmentation) == (backbone, augmentation)
     assert RunConfig(data=Arrays(path="x.npz")).resolved().encoder.backbone == "mlp"
     training = TrainingConfig(augmentation="none")
-    assert RunConfig(data=PACS(), training=training).resolved().settings.augmentation == "none"
+    assert RunConfig(data=PACS(), training=training).resolved().training.augmentation == "none"

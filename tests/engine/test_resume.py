@@ -95,12 +95,12 @@ def test_a_request_to_stop_ends_cleanly_and_the_run_goes_on_from_that_very_step(
     stopped = drive(folder, f"{how}:7")
     assert stopped.returncode == 130
     assert (
-        "Stopped messi with target b2 after step 8 of 23; the state is saved. Run the same command again to go on."
+        "Stopped messi with target b2 after step 8 of 23; the state is saved. Repeat the command to resume."
         in stopped.stderr
     )
     assert "Traceback" not in stopped.stderr
     done = drive(folder)
-    assert "going on after step 8 of 23" in done.stdout
+    assert "resuming after step 8 of 23" in done.stdout
     assert contents(folder) == undisturbed
 
 
@@ -110,5 +110,5 @@ def test_a_finished_command_says_so_and_changes_nothing(tmp_path: Path) -> None:
     before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.rglob("*") if file.is_file()}
     again = drive(folder)
     assert again.returncode == 0
-    assert "finished already; nothing was done" in again.stdout
+    assert "already finished; nothing was done" in again.stdout
     assert {f: (f.stat().st_mtime_ns, f.read_bytes()) for f in folder.rglob("*") if f.is_file()} == before

@@ -140,7 +140,7 @@ def test_the_result_of_a_finished_run_is_not_given_for_data_that_has_changed(
     save(before)
     first = run(config, out=tmp_path / "run", device="cpu")
     save(before + 1)
-    with pytest.raises(MessiError, match=r"data of the run .* has changed since"):
+    with pytest.raises(MessiError, match=r"data has changed since the run"):
         run(config, out=tmp_path / "run", device="cpu")
     save(before)
     assert run(config, out=tmp_path / "run", device="cpu") == dataclasses.replace(first, fresh=False)
@@ -235,7 +235,7 @@ def test_on_a_full_disk_the_run_stops_and_the_earlier_checkpoint_stays(
     tmp_path: Path, small_disk: Path, quick_config: RunConfig
 ) -> None:
     filler, out = small_disk / "filler", small_disk / "run"
-    with pytest.raises(MessiError, match=r"Could not write .*: No space left on device.*run the same command again"):
+    with pytest.raises(MessiError, match=r"Could not write .*: No space left on device.*repeat the command"):
         run(quick_config, out=out, device="cpu", observers=[FillsTheDisk(filler, RunDir(out).last)])
     assert read_tensors(RunDir(out).last)[1]["step"] == 5
     assert list(out.glob("*.tmp")) == []

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from messi.algorithms.common.base import Algorithm, Group, LossAlgorithm, Stepper
 from messi.core.batch import Batch, LossTerms, Prediction
-from messi.engine.stepper import AdamStepper, Flatness
+from messi.engine.stepper import AdamStepper, Flatness, OptimizerConfig
 
 RADIUS, ALPHA, RATE = 0.05, 1e-3, 1e-2
 
@@ -63,8 +63,11 @@ def transcribed(model: Network, batch: Batch, flatness: Flatness) -> list[Tensor
 def test_every_step_is_that_of_the_formula(flatness: Flatness) -> None:
     model, twin = network(), network()
     stepper = AdamStepper(
-        model, learning_rate=RATE, weight_decay=0, flatness=flatness, radius=RADIUS, alpha=ALPHA
-    )  # fmt: skip
+        model,
+        OptimizerConfig(
+            learning_rate=RATE, weight_decay=0, flatness=flatness, flatness_radius=RADIUS, sagm_alpha=ALPHA
+        ),
+    )
     adam = torch.optim.Adam(twin.parameters(), lr=RATE)
     for batch in batches(5):
         terms = model.update(batch, stepper)
@@ -82,7 +85,8 @@ def test_every_step_is_that_of_the_formula(flatness: Flatness) -> None:
 def test_batch_statistics_see_a_batch_once(flatness: Flatness, calls: int) -> None:
     model, plain = network(), network()
     (batch,) = batches(1)
-    model.update(batch, AdamStepper(model, learning_rate=RATE, weight_decay=0, flatness=flatness))
+    config = OptimizerConfig(learning_rate=RATE, weight_decay=0, flatness=flatness, sagm_alpha=1e-3)
+    model.update(batch, AdamStepper(model, config))
     plain.loss(batch)
     assert model.calls == calls
     for one, other in zip(model.buffers(), plain.buffers(), strict=True):
@@ -92,12 +96,12 @@ def test_batch_statistics_see_a_batch_once(flatness: Flatness, calls: int) -> No
 def test_a_reset_forgets_the_past() -> None:
     first, second = batches(2)
     model = network()
-    stepper = AdamStepper(model, learning_rate=RATE, weight_decay=0)
+    stepper = AdamStepper(model, OptimizerConfig(learning_rate=RATE, weight_decay=0))
     model.update(first, stepper)
     fresh = copy.deepcopy(model)
     stepper.reset()
     model.update(second, stepper)
-    fresh.update(second, AdamStepper(fresh, learning_rate=RATE, weight_decay=0))
+    fresh.update(second, AdamStepper(fresh, OptimizerConfig(learning_rate=RATE, weight_decay=0)))
     assert all(map(torch.equal, model.parameters(), fresh.parameters()))
 
 
@@ -120,7 +124,7 @@ class TwoGroups(Algorithm):
 
 def test_a_step_of_a_group_moves_nothing_else_and_at_its_own_rate() -> None:
     model = TwoGroups()
-    stepper = AdamStepper(model, learning_rate=0.1, weight_decay=0)
+    stepper = AdamStepper(model, OptimizerConfig(learning_rate=0.1, weight_decay=0))
     for step, expected in ((1, [1.0, 0.5]), (2, [0.9, 0.5])):
         model.update(Batch(torch.zeros(1), torch.zeros(1), torch.zeros(1), step=step), stepper)
         assert [model.slow.item(), model.quick.item()] == pytest.approx(expected)

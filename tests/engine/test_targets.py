@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from messi.algorithms.messi import MESSI
 from messi.core.batch import Batch, LossTerms
+from messi.core.config import OPEN
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, Role, RoleRecord
 from messi.core.rundir import RunDir
@@ -20,8 +21,8 @@ from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.examples import Examples
 from messi.data.sealed_data import SealedData, TargetSealedError
-from messi.data.splits import SplitKind, make_split, official_split
-from messi.engine.build import prepare
+from messi.data.splits import SplitConfig, SplitKind, make_split, official_split
+from messi.engine.build import build_run
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.evaluate import reopen
 from messi.engine.leave_one_out import runs_of
@@ -36,7 +37,7 @@ NAMES = ("a1", "a2", "b1", "b2")
 ROLES: tuple[Role, ...] = ("train", "source_val", "unseen_val", "source_test", "target")
 
 
-def config_of(target: tuple[str, ...] = (), sources: tuple[str, ...] = (), split: SplitKind | None = None) -> RunConfig:
+def config_of(target: tuple[str, ...] = (), sources: tuple[str, ...] = (), split: SplitKind = OPEN) -> RunConfig:
     return RunConfig(data=TwoSubsets(), target=target, sources=sources, training=TrainingConfig(split=split))
 
 
@@ -169,11 +170,11 @@ def test_parts_that_cannot_be_used_get_one_sentence(parts: list[str], sentence: 
 
 def test_both_kinds_of_test_data_are_sealed_and_nothing_else() -> None:
     examples = examples_with(WILDS)
-    vault = SealedData(examples, official_split(examples))
+    data = SealedData(examples, official_split(examples))
     sealed = {4, 5, 12, 13}
     for index in range(len(examples)):
         chosen = torch.tensor([index])
-        for read in (vault.features, vault.labels):
+        for read in (data.features, data.labels):
             if index in sealed:
                 with pytest.raises(TargetSealedError):
                     read(chosen)
@@ -182,30 +183,30 @@ def test_both_kinds_of_test_data_are_sealed_and_nothing_else() -> None:
     tests: tuple[tuple[Role, int], ...] = (("source_test", 0), ("target", 3))
     for role, domain in tests:
         with pytest.raises(TargetSealedError):
-            vault.indices(role, domain)
-    vault.open_target()
-    assert [len(vault.indices(role, domain)) for role, domain in tests] == [2, 2]
+            data.indices(role, domain)
+    data.open_target()
+    assert [len(data.indices(role, domain)) for role, domain in tests] == [2, 2]
 
 
 def test_an_unseen_domain_with_validation_and_test_data_is_validated_on_before_the_end() -> None:
     rows = [("1", "train"), ("1", "train"), ("9", "val"), ("9", "test"), ("9", "val"), ("9", "test")]
     examples = examples_with(rows)
-    vault = SealedData(examples, official_split(examples))
-    assert vault.indices("unseen_val", 1).tolist() == [2, 4]
-    assert vault.labels(torch.tensor([2, 4])).tolist() == [0, 0]
+    sealed = SealedData(examples, official_split(examples))
+    assert sealed.indices("unseen_val", 1).tolist() == [2, 4]
+    assert sealed.labels(torch.tensor([2, 4])).tolist() == [0, 0]
     for index in (3, 5):
         with pytest.raises(TargetSealedError):
-            vault.labels(torch.tensor([2, index]))
+            sealed.labels(torch.tensor([2, index]))
 
 
 def test_the_part_of_the_target_that_is_not_reported_on_stays_sealed() -> None:
     examples = TwoSubsets(per_domain=50).load()
-    split = make_split(examples, [3], kind="domainbed", fraction=0.2, target_part="in", seed=0)
-    vault = SealedData(examples, split)
+    split = make_split(examples, [3], SplitConfig(split="domainbed", validation_fraction=0.2, target_part="in"), seed=0)
+    sealed = SealedData(examples, split)
     assert len(split.target[3]) == 40
     for index in range(150, 200):
         with pytest.raises(TargetSealedError):
-            vault.labels(torch.tensor([index]))
+            sealed.labels(torch.tensor([index]))
 
 
 def save(path: Path, domains: list[str], labels: list[int], parts: list[str] | None = None) -> Arrays:
@@ -264,9 +265,9 @@ class BreaksOff(Stopwatch):
 def unseen_macro_f1(path: Path) -> float:
     """Return that of the model in a run folder, by the definition."""
     model, loader = reopen(path, device="cpu")
-    indices = torch.cat([loader.vault.indices("unseen_val", d) for d in loader.vault.domains("unseen_val")])
-    labels = loader.vault.labels(indices)
-    said = model.algorithm.predict(loader.vault.features(indices)).logits.argmax(-1)
+    indices = torch.cat([loader.data.indices("unseen_val", d) for d in loader.data.domains("unseen_val")])
+    labels = loader.data.labels(indices)
+    said = model.algorithm.predict(loader.data.features(indices)).logits.argmax(-1)
     scores = []
     for label in labels.unique():
         right = int(((said == label) & (labels == label)).sum())
@@ -307,22 +308,22 @@ def test_test_data_of_a_source_domain_cannot_be_read_during_training(
 ) -> None:
     config = RunConfig(data=wilds, training=OFFICIAL).resolved()
     folder = RunDir(tmp_path / "run")
-    training = prepare(config, config.data.load(), folder, torch.device("cpu"))
+    parts = build_run(config, config.data.load(), folder, torch.device("cpu"))
     tests: tuple[Role, ...] = ("source_test", "target")
     for role in tests:
         with pytest.raises(TargetSealedError):
-            measure(training, role, 1)
+            measure(parts, role, 1)
     honest = MESSI.loss
 
     def peek(self: MESSI, batch: Batch) -> LossTerms:
-        training.loader.vault.labels(torch.tensor([16]))
+        parts.loader.data.labels(torch.tensor([16]))
         return honest(self, batch)
 
     monkeypatch.setattr(MESSI, "loss", peek)
-    with folder.locked(), closing(training.ledger):
-        folder.begin(training.description)
+    with folder.locked(), closing(parts.metrics):
+        folder.begin(parts.description)
         with pytest.raises(TargetSealedError):
-            train(training)
+            train(parts)
 
 
 @pytest.mark.parametrize(
@@ -353,7 +354,7 @@ def test_an_official_split_takes_no_target_and_no_sources(wilds: Arrays, tmp_pat
 def test_selection_by_domains_that_are_not_there_gets_one_sentence(tmp_path: Path) -> None:
     training = TrainingConfig(selection="unseen_val", steps=1, batch_per_domain=2)
     config = RunConfig(data=TwoSubsets(per_domain=20), target=("a1",), training=training)
-    with pytest.raises(MessiError, match=r"^selection 'unseen_val' has no data .* choose another with --selection\.$"):
+    with pytest.raises(MessiError, match=r"^selection 'unseen_val' requires .* choose another rule with .*\.$"):
         run(config, out=tmp_path / "run", device="cpu")
 
 
@@ -394,7 +395,7 @@ def test_243_domains_are_trained_on_a_few_at_a_time(tmp_path: Path) -> None:
     domains, labels, _ = ODD["243 domains"]
     training = TrainingConfig(steps=2, batch_per_domain=8, domains_per_batch=4, sampling="epochs")
     config = RunConfig(data=save(tmp_path / "odd.npz", domains, labels), training=training).resolved()
-    trained = prepare(config, config.data.load(), RunDir(tmp_path), torch.device("cpu"))
+    trained = build_run(config, config.data.load(), RunDir(tmp_path), torch.device("cpu"))
     batch = trained.loader.batch(1)
     assert (len(batch), len(batch.domains.unique())) == (32, 4)
     assert trained.task.num_domains == 243

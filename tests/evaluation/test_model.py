@@ -79,7 +79,7 @@ def test_a_checkpoint_is_not_taken_for_a_model(model: Model, tmp_path: Path) -> 
     result = run(config, out=tmp_path / "run", device="cpu")
     with pytest.raises(MessiError, match="is no model file"):
         load(RunDir(result.path).last)
-    with pytest.raises(MessiError, match="is no run folder"):
+    with pytest.raises(MessiError, match="is not a run folder"):
         load(tmp_path)
     Image.new("RGB", (4, 4)).save(tmp_path / "x.png")
     with pytest.raises(MessiError, match="damaged or cut short"):

@@ -97,7 +97,7 @@ def test_a_method_of_ones_own_is_run_when_it_is_named_and_a_change_of_it_is_told
     assert "has changed since" not in caplog.text
     own.write_text(own.read_text() + "# another version\n")
     load(tmp_path / "run", algorithm=own)
-    assert "mine.py has changed since it was used for this" in caplog.text
+    assert "mine.py has changed since this was trained" in caplog.text
 
 
 @pytest.mark.parametrize(

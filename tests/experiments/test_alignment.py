@@ -115,18 +115,18 @@ def test_a_model_is_seen_on_its_validation_data(tmp_path: Path, monkeypatch: pyt
     algorithm, loader = reopened(outcome)
     seen = measure_slots(algorithm, loader)
 
-    vault, model = loader.vault, load(outcome.path).algorithm
-    names = [vault.domain_names[domain] for domain in vault.domains("source_val")]
+    sealed, model = loader.data, load(outcome.path).algorithm
+    names = [sealed.domain_names[domain] for domain in sealed.domains("source_val")]
     assert names == ["a1", "a2", "b1"], "the target b2 is not among them"
     rho, outputs = torch.zeros(3, 2, 6), {}
-    for k, domain in enumerate(vault.domains("source_val")):
-        indices = vault.indices("source_val", domain)
+    for k, domain in enumerate(sealed.domains("source_val")):
+        indices = sealed.indices("source_val", domain)
         with torch.no_grad():
-            experts = model.inspect(vault.features(indices)).experts
+            experts = model.inspect(sealed.features(indices)).experts
         assert experts is not None
         for c in range(2):
-            rho[k, c] = experts.routing[vault.labels(indices) == c].mean(0)
-            outputs[k, c] = experts.outputs[:, vault.labels(indices) == c]
+            rho[k, c] = experts.routing[sealed.labels(indices) == c].mean(0)
+            outputs[k, c] = experts.outputs[:, sealed.labels(indices) == c]
     for p, (i, j) in enumerate(((0, 1), (0, 2), (1, 2))):
         expected = torch.sigmoid(4 * rho[i]) * torch.sigmoid(4 * rho[j])
         torch.testing.assert_close(seen.weights[p].float(), expected)

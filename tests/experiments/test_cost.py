@@ -44,7 +44,7 @@ def test_the_plan_is_every_row_of_the_papers_table() -> None:
     assert {(name, backbones[str(config.encoder.backbone)]) for name, config in configs} == set(TRAINING_TIME)
     for name, config in configs:
         assert (config.data.name, config.target, config.encoder.pretrained) == ("pacs", ("art_painting",), False)
-        settings = config.settings
+        settings = config.training
         assert (settings.steps, settings.evaluate_every, settings.batch_per_domain) == (1100, 100, 32)
         assert settings.flatness == ("sagm" if "SAGM" in name else "none")
 

@@ -91,7 +91,7 @@ def test_settings_are_those_of_the_papers_appendix(
     data: str, target: str, rate: float, decay: float, steps: int
 ) -> None:
     config = resolved(Domainbed(rows=("MESSI-S-OT",), seeds=1), data=data, target=target)
-    settings = config.settings
+    settings = config.training
     assert (settings.learning_rate, settings.weight_decay, settings.steps) == (rate, decay, steps)
     assert (settings.batch_per_domain, settings.validation_fraction, settings.split) == (32, 0.2, "stratified")
     assert (settings.selection, settings.augmentation) == ("source_val", "domainbed")
@@ -113,7 +113,7 @@ def test_backbone_steps_protocol_path_and_weights_are_passed_on(tmp_path: Path) 
     for run in plain.runs():
         config = run.config.resolved()
         assert config.encoder.weights == str(tmp_path / "resnet50.pth")
-        assert (config.settings.steps, config.settings.split, config.encoder.frozen_batch_norm) == (
+        assert (config.training.steps, config.training.split, config.encoder.frozen_batch_norm) == (
             70,
             "domainbed",
             True,
@@ -139,7 +139,7 @@ def test_missing_data_is_one_sentence_before_anything_runs(tmp_path: Path, capsy
     options = ["--data", "pacs", "--rows", "ERM", "--path", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
     assert main(["reproduce", "domainbed", *options]) == 2
     told = capsys.readouterr()
-    assert "does not hold PACS: it must have the folders art_painting" in told.err
+    assert "does not contain PACS: it must contain the folders art_painting" in told.err
     assert told.out == ""
     assert not (tmp_path / "out").exists()
 
@@ -292,5 +292,5 @@ def test_the_small_scale_tells_what_was_done() -> None:
     assert "4 methods, a small network without pretrained weights, 150 steps" in Domainbed().reduced
     other = Domainbed(scale="small", rows=("ERM", "ERM"), steps=2000, backbone="small_cnn")
     assert "1 method, small_cnn, 2,000 steps with 16 images per domain" in other.reduced
-    (settings,) = {run.config.resolved().settings for run in other.runs()}
+    (settings,) = {run.config.resolved().training for run in other.runs()}
     assert (settings.steps, settings.batch_per_domain) == (2000, 16)

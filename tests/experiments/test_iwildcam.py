@@ -10,7 +10,7 @@ from PIL import Image
 
 from messi.cli.main import main
 from messi.data.datasets.iwildcam import IWildCam as IwildcamData
-from messi.data.watcher import LogWatcher
+from messi.data.progress import LogProgress
 from messi.experiments.iwildcam import IWildCam
 from messi.reports.table import Published, Table
 from messi.sweeps.plan import Label
@@ -40,7 +40,7 @@ def test_the_plan_is_the_papers() -> None:
     assert len(runs) == 3 * 3
     for run in runs:
         config = run.config.resolved()
-        settings = config.settings
+        settings = config.training
         assert (config.encoder.backbone, config.encoder.pretrained) == ("deit_small_patch16_224", True)
         assert (settings.steps, settings.learning_rate, settings.weight_decay) == (150_000, 3e-5, 0.0)
         assert (settings.domains_per_batch, settings.batch_per_domain) == (4, 8)
@@ -51,11 +51,11 @@ def test_the_plan_is_the_papers() -> None:
 
 
 def test_first_cameras_are_those_of_every_part(folder: Path) -> None:
-    listing = IwildcamData(path=str(folder), cameras=1).listing(LogWatcher())
+    listing = IwildcamData(path=str(folder), cameras=1).listing(LogProgress())
     kept = sorted({Path(file).stem.rpartition("-")[0] for file in listing.files})
     assert kept == ["id_val-2", "test-1", "train-2", "val-4"]
     assert len(listing) == 8
-    assert len(IwildcamData(path=str(folder), cameras=300).listing(LogWatcher())) == 22
+    assert len(IwildcamData(path=str(folder), cameras=300).listing(LogProgress())) == 22
 
 
 @pytest.mark.nightly
@@ -75,7 +75,7 @@ def test_without_data_the_small_scale_says_what_to_provide(
     assert main(["reproduce", "iwildcam", "--scale", "small", "--out", str(tmp_path / "out")]) == 2
     told = " ".join(capsys.readouterr().err.split())
     place = home / "data" / "iwildcam_v2.0"
-    assert f"{place} does not hold iWildCam (WILDS): it must have metadata.csv and the folder train" in told
+    assert f"{place} does not contain iWildCam (WILDS): it must contain metadata.csv and the folder train" in told
     assert not (tmp_path / "out").exists()
 
 

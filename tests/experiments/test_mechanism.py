@@ -36,7 +36,7 @@ def test_the_plan_is_the_papers() -> None:
         assert (config.data.name, config.target) == ("pacs", (run.labels["target"],))
         assert (config.encoder.backbone, config.encoder.pretrained) == ("deit_small_patch16_224", True)
         assert config.deviations() == {}
-        assert config.settings.steps == 5000
+        assert config.training.steps == 5000
 
 
 def test_variants_differ_from_messi_in_what_their_names_say() -> None:
@@ -59,7 +59,7 @@ def test_options_reach_the_runs(tmp_path: Path) -> None:
     (config,) = {str(run.config.resolved().encoder): run.config.resolved() for run in experiment.runs()}.values()
     assert config.encoder.weights == str(tmp_path / "deit_tiny_patch16_224.pth")
     assert config.data.to_dict()["path"] == str(Path("here", "PACS"))
-    assert config.settings.steps == 7
+    assert config.training.steps == 7
     assert len(experiment.runs()) == 24
 
 

@@ -32,7 +32,7 @@ def test_every_reading_differs_from_the_defaults_in_one_thing(
     runs = [run for run in experiment.runs() if {"seed": 0, **other}.items() <= run.labels.items()]
     assert len(runs) == 20
     default = MESSI.Config().to_dict()
-    changed = {}
+    changed: dict[str, tuple[list[str], float | None]] = {}
     for run in runs:
         options, own_rate = run.config.algorithm.to_dict(), run.config.training.learning_rate
         different = sorted(key for key in default if options.get(key) != default[key])

@@ -11,7 +11,7 @@ from torch import Tensor
 from messi.algorithms.common.base import Algorithm
 from messi.core.records import Role
 from messi.data.loader import Loader
-from messi.diagnostics import trace
+from messi.diagnostics import recording
 from messi.evaluation.model import load
 from messi.experiments import specialisation
 from messi.experiments.specialisation import Specialisation, measure_experts
@@ -37,7 +37,7 @@ def test_the_plan_is_the_papers() -> None:
     assert algorithms["MESSI w/o L_div"].to_dict()["diversity_weight"] == 0
     for run in runs:
         config = run.config.resolved()
-        assert (config.data.name, config.settings.steps) == ("office_home", 10_000)
+        assert (config.data.name, config.training.steps) == ("office_home", 10_000)
         assert config.encoder.backbone == "deit_small_patch16_224"
     assert {run.labels["method"] for run in Specialisation(scale="small").runs()} == {"MESSI w/o L_div", "MESSI"}
 
@@ -71,12 +71,12 @@ def all_at_once(outcome: Outcome) -> tuple[float, ...]:
 def test_experts_are_measured_batch_by_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The numbers are those of all outputs at once, but the outputs of a batch are gone soon after it."""
     (outcome,) = tiny_results(tmp_path, Specialisation(scale="small"), monkeypatch).where(method="MESSI", target="a1")
-    monkeypatch.setattr(trace, "batch_size", lambda _: 7)
+    monkeypatch.setattr(recording, "batch_size", lambda _: 7)
     outputs: list[weakref.ref[Tensor]] = []
     alive: list[int] = []
 
-    def watched(algorithm: Algorithm, loader: Loader, role: Role) -> Iterator[trace.Trace]:
-        for one in trace.trace(algorithm, loader, role):
+    def watched(algorithm: Algorithm, loader: Loader, role: Role) -> Iterator[recording.Trace]:
+        for one in recording.trace(algorithm, loader, role):
             outputs.append(weakref.ref(one.experts.outputs))
             alive.append(sum(reference() is not None for reference in outputs))
             yield one

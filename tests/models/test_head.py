@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from messi.models.head import Experts, LowPrecisionExperts, MessiHead
+from messi.models.experts import Experts
+from messi.models.fused.experts import LowPrecisionExperts
+from messi.models.head import MessiHead
 
 WIDTH = 12
 EXPERTS = 3
@@ -84,7 +86,7 @@ def test_every_parameter_gets_a_gradient(head: MessiHead, features: torch.Tensor
 def test_experts_start_as_different_uniform_draws_within_the_bounds_of_linear() -> None:
     torch.manual_seed(0)
     width = 48
-    experts = Experts(width, num_experts=4)
+    experts = Experts.initialised(width, num_experts=4)
     bounds = {"weight_in": width, "bias_in": width, "weight_out": 4 * width, "bias_out": 4 * width}
     for name, parameter in experts.named_parameters():
         bound = 1 / math.sqrt(bounds[name])
@@ -104,7 +106,7 @@ def test_bounds_of_linear_are_those_that_torch_uses() -> None:
 def test_experts_in_a_lower_precision_are_the_same_function() -> None:
     """In float32, where nothing is rounded away, value and all gradients are those of autograd."""
     torch.manual_seed(0)
-    experts, features, above = Experts(8, 3), torch.randn(5, 8, requires_grad=True), torch.randn(3, 5, 8)
+    experts, features, above = Experts.initialised(8, 3), torch.randn(5, 8, requires_grad=True), torch.randn(3, 5, 8)
     inputs = [features, experts.weight_in, experts.bias_in, experts.weight_out, experts.bias_out]
     value = LowPrecisionExperts.apply(*inputs, torch.float32)
     torch.testing.assert_close(value, experts(features))

@@ -9,8 +9,8 @@ from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 from torch.nn import functional
 
-from messi.models.head import LowPrecisionExperts
-from messi.models.moe_experts import FfnExperts, is_plain
+from messi.models.experts import Experts, is_plain
+from messi.models.fused.experts import LowPrecisionExperts
 from messi.models.moe_layers import CosineMoeLayer, CosineRouter
 
 WIDTH, HIDDEN = 12, 20
@@ -29,7 +29,7 @@ def layer(*, apart: float = 0.0, **settings: Any) -> CosineMoeLayer:
     return result
 
 
-def expert(experts: FfnExperts, number: int, token: Tensor) -> Tensor:
+def expert(experts: Experts, number: int, token: Tensor) -> Tensor:
     """Apply one expert to one token, as its definition says."""
     inner = token @ experts.weight_in[number] + experts.bias_in[number, 0]
     return functional.gelu(inner) @ experts.weight_out[number] + experts.bias_out[number, 0]
@@ -37,7 +37,7 @@ def expert(experts: FfnExperts, number: int, token: Tensor) -> Tensor:
 
 def test_experts_start_as_the_mlp() -> None:
     plain = mlp()
-    experts, tokens = FfnExperts(plain, 3), torch.randn(5, WIDTH)
+    experts, tokens = Experts.copies(plain, 3), torch.randn(5, WIDTH)
     for output in experts(tokens):
         torch.testing.assert_close(output, plain(tokens))
     assert all(parameter.is_contiguous() for parameter in experts.parameters())
@@ -51,7 +51,7 @@ def test_experts_are_the_function_that_has_a_way_in_a_lower_precision() -> None:
 
 def test_dropout_of_experts_is_for_training() -> None:
     torch.manual_seed(0)
-    experts, tokens = FfnExperts(mlp(), 2, dropout=0.5), torch.randn(5, WIDTH)
+    experts, tokens = Experts.copies(mlp(), 2, dropout=0.5), torch.randn(5, WIDTH)
     assert not torch.equal(experts(tokens), experts(tokens))
     torch.testing.assert_close(experts.eval()(tokens)[0], mlp()(tokens))
 

@@ -12,8 +12,8 @@ from torch import nn
 from messi.algorithms.common.base import ALGORITHMS, build
 from messi.core.batch import Task
 from messi.core.errors import MessiError
-from messi.models import vit
 from messi.models.encoder import Encoder, EncoderConfig
+from messi.models.fused.vit import FusedVisionTransformer
 from messi.models.moe_layers import CosineMoeLayer, MoeLayer
 from messi.models.moe_vit import default_blocks, image_routing, place_experts, take_routings
 
@@ -69,14 +69,13 @@ def test_blocks_with_another_kind_of_mlp_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["gmoe", "omoe", "dynmoe"])
-def test_kernels_that_know_no_experts_are_not_used(name: str) -> None:
+def test_experts_in_blocks_switch_the_kernels_off(name: str) -> None:
     config = EncoderConfig(backbone="deit_tiny_patch16_224", pretrained=False)
     task = Task(input_shape=(3, 224, 224), num_classes=2, num_domains=2)
     with torch.device("meta"):
-        assert config.build(task.input_shape).fused
+        assert isinstance(config.build(task.input_shape).network, FusedVisionTransformer)
         algorithm: Any = build(ALGORITHMS.config(name)(), task=task, encoder=config)
-    assert not vit.fits(algorithm.encoder.network)
-    assert not algorithm.encoder.fused
+    assert type(algorithm.encoder.network) is VisionTransformer
 
 
 def test_blocks_are_left_out_more_often_the_later_they_are() -> None:

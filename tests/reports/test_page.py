@@ -197,8 +197,8 @@ def test_diagnostics_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         with pytest.raises(MessiError, match=rf"diagnostics\.json .*{reason}.* Or remove it to get a report"):
             write_report([path], tmp_path / "page.html")
     for values, reason in (
-        ({"slots": {"pairs": [[0, 1]]}}, r"is not one that this version can read: slots\.responsibilities is missing"),
-        ({"calibration": 3}, "is not one that this version can read: calibration must be an object"),
+        ({"slots": {"pairs": [[0, 1]]}}, r"cannot be read by this version: slots\.responsibilities is missing"),
+        ({"calibration": 3}, "cannot be read by this version: calibration must be an object"),
     ):
         write_document(file, values)
         with pytest.raises(MessiError, match=rf"diagnostics\.json .*{reason}.* Or remove it to get a report"):

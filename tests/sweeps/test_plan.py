@@ -41,11 +41,11 @@ def test_folders_of_other_runs_are_named_in_one_line(
     others: tuple[str, ...], told: str, quick_config: RunConfig, tmp_path: Path
 ) -> None:
     plan = Plan(tmp_path, [Planned({"seed": 0}, quick_config)])
-    assert plan.strangers_in_words() == ""
+    assert plan.unplanned_note() == ""
     for name in (plan.runs[0].name, *others):
         (tmp_path / "runs" / name).mkdir(parents=True)
     (tmp_path / "runs" / "a_file").touch()
-    words = plan.strangers_in_words()
+    words = plan.unplanned_note()
     assert words.startswith(told + (str(tmp_path / "runs") if told else ""))
     assert bool(words) == bool(others)
     assert "\n" not in words

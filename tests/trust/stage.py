@@ -21,7 +21,8 @@ from messi.engine.interrupt import Interrupted
 from messi.engine.run import run
 from messi.experiments.common import ablation
 from messi.experiments.common.benchmarks import Benchmark
-from messi.sweeps import launch
+from messi.sweeps.launchers.local import Local
+from messi.sweeps.one_run import do_run
 from messi.sweeps.plan import Outcome, Plan
 
 _SCHEDULE = ["--steps", "6", "--evaluate-every", "2", "--batch-per-domain", "4", "--log-every", "2", "--device", "cpu"]
@@ -174,17 +175,10 @@ def _shrink_plan(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ablation, "SMALL", tiny)
     patch.setattr(ablation, "SMALL_BACKBONE", "identity")
     patch.setattr(ablation, "SMALL_TRAINING", TrainingConfig(steps=4, evaluate_every=4, batch_per_domain=8))
-    patch.setattr("messi.cli.reproduce.launch", _launch_here)
+    patch.setattr(Local, "launch", _launch_here)
 
 
-def _launch_here(
-    plan: Plan, *, jobs: int, devices: object, told: Callable[[Outcome], None] = lambda _outcome: None
-) -> list[Outcome]:
-    for planned in plan.runs:
-        if plan.outcome(planned).state == "done":
-            continue
+def _launch_here(_local: Local, plan: Plan, on_end: Callable[[Outcome], None]) -> None:
+    for planned in plan.unfinished():
         plan.forget_failure(planned)
-        if (reason := launch._do(planned.config, str(plan.path(planned)), "cpu")) is not None:
-            plan.note_failure(planned, reason)
-        told(plan.outcome(planned))
-    return plan.outcomes()
+        on_end(plan.record_end(planned, do_run(planned.config.to_dict(), plan.path(planned), "cpu")))

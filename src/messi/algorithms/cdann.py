@@ -1,4 +1,4 @@
-"""CDANN: DANN with an adversary that is told the class, so that P(features | class) is aligned (Li et al., 2018)."""
+"""CDANN: DANN whose discriminator also reads the class, which aligns P(features | class) (Li et al., 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,10 +7,10 @@ from messi.algorithms.dann import DANN
 
 
 class CDANN(DANN):
-    """DANN with a discriminator that sees the class, every class counting the same."""
+    """DANN with a class-conditional discriminator; every class has the same weight."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(DANN.Config):
-        """DomainBed's values; the same as DANN's."""
+        """DomainBed's defaults, the same as DANN's."""
 
     conditional: ClassVar[bool] = True

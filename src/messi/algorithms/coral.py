@@ -1,4 +1,4 @@
-"""CORAL: means and covariances of the features are pulled together over all pairs of domains (Sun & Saenko, 2016)."""
+"""CORAL: align the means and covariances of the features over all pairs of domains (Sun & Saenko, 2016)."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from messi.discrepancy.coral import coral
 
 
 class CORAL(PenalisedFeatures):
-    """ERM and the distance between the domains' feature means and covariances."""
+    """ERM plus the distance between the feature means and covariances of the domains."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(PenalisedFeatures.Config):
-        """DomainBed's values."""
+        """DomainBed's defaults."""
 
     def distance(self, features: Tensor, domains: Tensor) -> Tensor:
-        """Return the mean over pairs of domains."""
+        """Return the mean CORAL distance over pairs of domains."""
         return coral(features, domains, self.task.num_domains)

@@ -1,4 +1,7 @@
-"""DANN: an adversary shall not be able to tell the domain from the features (Ganin et al., 2016)."""
+"""DANN: features from which a discriminator cannot recognise the domain (Ganin et al., 2016).
+
+Legend: B examples, R features.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -11,39 +14,38 @@ from messi.algorithms.common.base import Group, Stepper
 from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, LossTerms, Task
 from messi.core.config import Bounds, LogUniform, OneOf
-from messi.losses.classification import domain_mean_cross_entropy
-from messi.losses.gradient_penalty import gradient_penalty
+from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.discriminator import Discriminator
 from messi.models.encoder import EncoderConfig
 
 
 class DANN(ERM):
-    """ERM against a discriminator of the domains; the two are trained in turns."""
+    """ERM against a domain discriminator; the two are trained alternately."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ERM.Config):
-        """DomainBed's values."""
+        """DomainBed's defaults."""
 
         adversary_weight: Annotated[float, Bounds(minimum=0), LogUniform(-2, 2)] = 1.0
-        """lambda: how much it counts that the discriminator errs."""
+        """lambda: weight of the adversarial term."""
         gradient_penalty: Annotated[float, Bounds(minimum=0), LogUniform(-2, 1)] = 0.0
-        """Weight of the squared gradient of the discriminator's loss by its input."""
+        """Weight of the squared gradient of the discriminator's loss with respect to its input."""
         discriminator_steps: Annotated[int, Bounds(minimum=1), OneOf((1, 2, 4))] = 1
-        """Steps of the discriminator before each step of encoder and classifier."""
+        """Discriminator steps before each step of encoder and classifier."""
         discriminator_width: Annotated[int, Bounds(minimum=1), OneOf((64, 128, 256, 512))] = 256
-        """Units of its hidden layers."""
+        """Width of the discriminator's hidden layers."""
         discriminator_depth: Annotated[int, Bounds(minimum=2), OneOf((3, 4, 5))] = 3
-        """Number of its linear layers."""
+        """Number of the discriminator's linear layers."""
         discriminator_dropout: Annotated[float, Bounds(minimum=0, maximum=0.9), OneOf((0.0, 0.1, 0.5))] = 0.0
-        """Dropout in its hidden layers."""
+        """Dropout in the discriminator's hidden layers."""
         discriminator_learning_rate: Annotated[float, Bounds(above=0)] | None = None
-        """Its learning rate; by default that of the run."""
+        """The discriminator's learning rate; by default that of the run."""
         momentum: Annotated[float, Bounds(minimum=0, maximum=0.9999), OneOf((0.0, 0.5))] = 0.5
-        """Adam's first beta, for both; the second is 0.9."""
+        """Adam's first beta for both networks; the second is 0.9."""
 
     config: Config
     conditional: ClassVar[bool] = False
-    """Whether the discriminator is told the class."""
+    """Whether the discriminator also reads the class."""
 
     def __init__(self, config: Config, *, task: Task, encoder: EncoderConfig) -> None:
         super().__init__(config, task=task, encoder=encoder)
@@ -57,7 +59,7 @@ class DANN(ERM):
         )
 
     def groups(self) -> dict[str, Group]:
-        """Return the two sides, named like the phases."""
+        """Return one group for each of the two networks, named like the phases."""
         betas = (self.config.momentum, 0.9)
         return {
             "generator": Group([*self.encoder.parameters(), *self.classifier.parameters()], betas=betas),
@@ -67,16 +69,16 @@ class DANN(ERM):
         }
 
     def phase(self, step: int) -> str:
-        """Return whose turn it is."""
+        """Return which of the two networks is trained in this step."""
         steps = self.config.discriminator_steps
         return "discriminator" if (step - 1) % (steps + 1) < steps else "generator"
 
     def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
-        """Let the side step whose turn it is."""
+        """Take a step of the network whose turn it is."""
         return stepper.descend(lambda: self.loss(batch), self.phase(batch.step))
 
     def loss(self, batch: Batch) -> LossTerms:
-        """Return the terms of the side whose turn it is; those of the other are 0, so that all steps have the same."""
+        """Return the terms of the network whose turn it is; the others are 0, so that every step has the same terms."""
         if self.phase(batch.step) == "discriminator":
             with torch.no_grad():
                 features = self.encoder(batch.inputs)
@@ -90,7 +92,7 @@ class DANN(ERM):
         }
 
     def _domain_loss(self, features: Tensor, batch: Batch) -> Tensor:
-        """Return the loss of the discriminator; in float32, for it is small and may be differentiated twice."""
+        """Return the discriminator's loss, in float32: it is small and may be differentiated twice."""
         weight = self.config.gradient_penalty
         with torch.autocast(features.device.type, enabled=False):
             features = features.float()
@@ -98,10 +100,19 @@ class DANN(ERM):
                 features.requires_grad_()
             logits = self.discriminator(features, batch.labels)
             if self.conditional:
-                loss = domain_mean_cross_entropy(logits, batch.domains, batch.labels)  # every class counts the same
+                loss = domain_mean_cross_entropy(logits, batch.domains, batch.labels)  # every class has the same weight
             else:
                 loss = functional.cross_entropy(logits, batch.domains)
             if weight:
                 losses = functional.cross_entropy(logits, batch.domains, reduction="none")
                 loss = loss + weight * gradient_penalty(losses, features)
             return loss
+
+
+def gradient_penalty(losses: Tensor, inputs: Tensor) -> Tensor:
+    """Return the mean over the examples of |d loss_b / d x_b|^2, a scalar that can be differentiated again.
+
+    ``losses`` [B] depend on ``inputs`` [B, R], each only on its own row.
+    """
+    (gradients,) = torch.autograd.grad(losses.sum(), inputs, create_graph=True)
+    return gradients.square().sum(1).mean()

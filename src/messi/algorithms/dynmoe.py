@@ -1,6 +1,10 @@
-"""DynMoE: tokens choose any number of experts, and experts come and go (Guo et al., 2025).
+"""DynMoE: tokens choose any number of experts, and experts are added and removed in training (Guo et al., 2025).
 
-L = L_cls + w sum over blocks of (diversity + simplicity)
+    L = L_cls + w sum over blocks of (diversity + simplicity),   over the experts in use:
+    diversity  = |(U U^T - I) o mask|_F     U: the expert directions divided by their norms
+    simplicity = mean of |w_e|
+
+The direction w_e of an expert is the vector that tokens are compared with. Legend: E expert slots, W width.
 """
 
 import dataclasses
@@ -9,14 +13,14 @@ from typing import Annotated, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm, Stepper
 from messi.algorithms.gmoe import Rate
 from messi.core.batch import Batch, ExpertUse, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
 from messi.core.errors import MessiError
-from messi.losses.classification import domain_mean_cross_entropy
-from messi.losses.expert_directions import direction_diversity, direction_simplicity
+from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
 from messi.models.moe_dynamic import DynamicMoeLayer
 from messi.models.moe_layers import MoeLayer
@@ -24,24 +28,24 @@ from messi.models.moe_vit import image_routing, inspect_blocks, place_experts, t
 
 
 class DynMoE(LossAlgorithm):
-    """A vision transformer in which two blocks send a token to any of up to eight experts, as many as are of use."""
+    """A vision transformer in which two blocks route each token to any number of up to eight experts."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(AlgorithmConfig):
-        """The published values, without the dropout and the stochastic depth that other methods here do not have."""
+        """The published values, but without dropout and stochastic depth, which the other methods here do not use."""
 
         num_experts: Annotated[int, Bounds(minimum=1), OneOf((4, 6, 8))] = 6
-        """Experts of a block at the start."""
+        """Experts per block at the start."""
         max_experts: Annotated[int, Bounds(minimum=1)] = 8
-        """Experts that a block may come to have."""
+        """Maximum number of experts per block."""
         moe_blocks: tuple[int, ...] = ()
-        """Numbers of the blocks with experts, from 0; by default every second of the last third: 8 and 10 of 12."""
+        """Indices of the blocks with experts, from 0; by default every second one of the last third: 8 and 10 of 12."""
         router_weight: Annotated[float, Bounds(minimum=0), LogUniform(-3, -1)] = 0.01
-        """Weight of the two terms on the experts' directions, summed over the blocks."""
+        """Weight of the two terms on the expert directions, summed over the blocks."""
         expert_dropout: Rate = 0.0
-        """Dropout between the layers of an expert; DynMoE's own is 0.1."""
+        """Dropout between the layers of an expert; the published value is 0.1."""
         drop_path: Rate = 0.0
-        """Chance to leave the last block out in training, falling to 0 for the first; DynMoE's own is 0.1."""
+        """Stochastic depth of the last block, decreasing linearly to 0 for the first; the published value is 0.1."""
 
     def __init__(self, config: Config, *, task: Task, encoder: EncoderConfig) -> None:
         super().__init__()
@@ -57,14 +61,14 @@ class DynMoE(LossAlgorithm):
         self.classifier = nn.Linear(self.encoder.width, task.num_classes)
 
     def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
-        """Descend the loss once; then let experts come and go."""
+        """Take one step down the loss, then add and remove experts."""
         terms = super().update(batch, stepper)
         for layer in self._layers():
             layer.adapt()
         return terms
 
     def loss(self, batch: Batch) -> LossTerms:
-        """Return the mean over domains of the cross-entropy, and the two terms on the experts' directions."""
+        """Return the classification term and the two terms on the expert directions."""
         logits = self.classifier(self.encoder(batch.inputs))
         take_routings(self.encoder)
         terms = {"cls": domain_mean_cross_entropy(logits, batch.labels, batch.domains)}
@@ -77,13 +81,13 @@ class DynMoE(LossAlgorithm):
         return terms
 
     def predict(self, inputs: Tensor) -> Prediction:
-        """Classify; the routing is that of the class token in the last block with experts, 0 for slots not in use."""
+        """Return logits and the routing of the class token in the last block with experts; unused slots have 0."""
         logits = self.classifier(self.encoder(inputs))
         gates = take_routings(self.encoder)[-1].gates
         return Prediction(logits=logits, routing=image_routing(self.encoder, gates, len(inputs)))
 
     def inspect(self, inputs: Tensor) -> Inspection:
-        """Classify, and keep what the experts of the last block say of the class token; slots not in use are none."""
+        """Return logits, features and the last block's expert outputs for the class token, without unused slots."""
         inspection = inspect_blocks(self.encoder, self.classifier, inputs)
         every, active = cast("ExpertUse", inspection.experts), self._layers()[-1].active
         used = ExpertUse(every.place, routing=every.routing[:, active], outputs=every.outputs[active])
@@ -97,3 +101,17 @@ class DynMoE(LossAlgorithm):
         return DynamicMoeLayer(
             mlp, num_experts=config.num_experts, max_experts=config.max_experts, dropout=config.expert_dropout
         )
+
+
+def direction_diversity(directions: Tensor, active: Tensor) -> Tensor:
+    """Return how far the active directions are from orthogonal: [E, W], bool [E] -> scalar."""
+    unit = functional.normalize(directions.float(), dim=-1)
+    identity = torch.eye(len(unit), dtype=unit.dtype, device=unit.device)
+    distance: Tensor = ((unit @ unit.mT - identity) * (active[:, None] & active)).norm()
+    return distance
+
+
+def direction_simplicity(directions: Tensor, active: Tensor) -> Tensor:
+    """Return the mean length of the active directions, 0 if there is none: [E, W], bool [E] -> scalar."""
+    lengths: Tensor = directions.float().norm(dim=-1)
+    return (lengths * active).sum() / active.sum().clamp_min(1)

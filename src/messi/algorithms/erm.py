@@ -1,4 +1,4 @@
-"""Empirical risk minimisation: classify the source domains, nothing else (Vapnik, 1991)."""
+"""ERM: minimise the classification loss of the source domains, nothing else (Vapnik, 1991)."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm, inspect_linear
 from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
-from messi.losses.classification import domain_mean_cross_entropy
+from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
 
 
@@ -15,7 +15,7 @@ class ERM(LossAlgorithm):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(AlgorithmConfig):
-        """ERM has no hyper-parameters of its own."""
+        """ERM has no hyper-parameters."""
 
     def __init__(self, config: Config, *, task: Task, encoder: EncoderConfig) -> None:
         super().__init__()
@@ -24,14 +24,14 @@ class ERM(LossAlgorithm):
         self.classifier = nn.Linear(self.encoder.width, task.num_classes)
 
     def loss(self, batch: Batch) -> LossTerms:
-        """Return the mean over domains of the cross-entropy."""
+        """Return the cross-entropy, averaged over domains."""
         logits = self.classifier(self.encoder(batch.inputs))
         return {"cls": domain_mean_cross_entropy(logits, batch.labels, batch.domains)}
 
     def predict(self, inputs: Tensor) -> Prediction:
-        """Classify."""
+        """Return the logits."""
         return Prediction(logits=self.classifier(self.encoder(inputs)))
 
     def inspect(self, inputs: Tensor) -> Inspection:
-        """Classify, and keep the features."""
+        """Return the logits and the features."""
         return inspect_linear(inputs, self.encoder, self.classifier)

@@ -1,4 +1,4 @@
-"""LFME: experts, one for each domain, guide a network that sees all domains (Chen et al., 2024)."""
+"""LFME: one expert network per domain guides a network that is trained on all domains (Chen et al., 2024)."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,35 +11,34 @@ from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm, inspect
 from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform
 from messi.core.split_by_domain import SplitByDomain
-from messi.models.encoder import EncoderConfig
-from messi.models.network import build_network
+from messi.models.encoder import EncoderConfig, build_classifier
 
 
 class LFME(LossAlgorithm):
-    """A network whose logits are drawn to the probabilities that the expert of the image's domain gives."""
+    """A network whose logits are pulled towards the probabilities of the expert for the image's domain."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(AlgorithmConfig):
-        """The value of the original code."""
+        """The original code's default."""
 
         guidance_weight: Annotated[float, Bounds(minimum=0), LogUniform(-2, 1)] = 1.0
-        """Weight of the squared distance between logits and the expert's probabilities."""
+        """Weight of the squared distance between the logits and the expert's probabilities."""
 
     def __init__(self, config: Config, *, task: Task, encoder: EncoderConfig) -> None:
         super().__init__()
         self.config, self.task = config, task
-        self.network = build_network(encoder, task)
-        self.experts = nn.ModuleList(build_network(encoder, task) for _ in range(task.num_domains))
+        self.network = build_classifier(encoder, task)
+        self.experts = nn.ModuleList(build_classifier(encoder, task) for _ in range(task.num_domains))
         self._rows = SplitByDomain()
         self._complete = False
-        """Whether the last batch held every domain."""
+        """Whether the last batch contained every domain."""
 
     def phase(self, step: int) -> str | None:  # noqa: ARG002
-        """Return the same for every step, or None where the experts in use depend on the batch."""
+        """Return one phase for all steps, or None if the experts in use depend on the batch."""
         return "all" if self._complete else None
 
     def loss(self, batch: Batch) -> LossTerms:
-        """Return the terms of the network and the sum of the experts' risks; no gradient joins the two."""
+        """Return the terms of the network and the sum of the experts' risks; no gradient connects the two."""
         rows = self._rows(batch.domains)
         self._complete = len(rows) == self.task.num_domains
         domains = range(len(rows)) if self._complete else batch.domains[rows[:, 0]].tolist()
@@ -55,9 +54,9 @@ class LFME(LossAlgorithm):
         }
 
     def predict(self, inputs: Tensor) -> Prediction:
-        """Classify with the network; the experts have done their work."""
+        """Return the logits of the network; the experts are used only in training."""
         return Prediction(logits=self.network(inputs))
 
     def inspect(self, inputs: Tensor) -> Inspection:
-        """Classify, and keep the features."""
+        """Return the logits and the features."""
         return inspect_linear(inputs, *self.network)

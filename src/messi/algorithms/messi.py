@@ -1,36 +1,39 @@
 """MESSI: experts that align the class-conditional domain pairs routed to them.
 
-L = L_cls + l_ssi L_ssi + l_sp L_sp + l_bal L_bal + l_div L_div
+    L = L_cls + l_ssi L_ssi + l_sp L_sp + l_bal L_bal + l_div L_div
+
+L_ssi is in ``messi.losses.ssi``; the three regularisers are below the class.
+Legend: M experts, B examples, R features.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm
 from messi.core.batch import Batch, ExpertUse, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
 from messi.core.cuda_streams import run_concurrently
-from messi.losses.classification import domain_mean_cross_entropy
-from messi.losses.diversity import Form, diversity
-from messi.losses.routing import balance, sparsity
+from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.losses.ssi.loss import Discrepancy, EpsilonScale, Reduction, ssi_loss
-from messi.losses.ssi.selectors import Selector, select
+from messi.losses.ssi.slots import Selector, select
 from messi.models.encoder import EncoderConfig
 from messi.models.head import HeadOutput, MessiHead
 
 Weight = Annotated[float, Bounds(minimum=0)]
+Form = Literal["cosine", "frobenius"]
 
 
 class MESSI(LossAlgorithm):
-    """An encoder with the expert head, trained on the five terms of the paper."""
+    """An encoder with the expert head, trained with the five loss terms of the paper."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(AlgorithmConfig):
-        """The paper's values; docs/method.md says how its open points are read."""
+        """The paper's values; docs/method.md explains how its open points are interpreted."""
 
         num_experts: Annotated[int, Bounds(minimum=1), OneOf((2, 4, 6, 8))] = 6
         """Number of experts M."""
@@ -39,15 +42,15 @@ class MESSI(LossAlgorithm):
         sparsity_weight: Annotated[Weight, LogUniform(-3, -1)] = 0.02
         """Weight of the routing entropy."""
         balance_weight: Annotated[Weight, LogUniform(-3, -1)] = 0.02
-        """Weight of the distance of the experts' load from uniform."""
+        """Weight of the distance of the mean expert load from uniform."""
         diversity_weight: Annotated[Weight, LogUniform(-3, -1)] = 0.02
-        """Weight of the similarity between experts."""
+        """Weight of the similarity between expert outputs."""
         discrepancy: Discrepancy = "ot"
-        """What aligns two cells: entropic optimal transport or squared MMD."""
+        """Discrepancy between two cells: entropic optimal transport or squared MMD."""
         selector: Selector = "routing"
-        """What decides which slots are aligned: the routing, or one of the controls of docs/algorithms/messi.md."""
+        """Which slots are aligned: those given by the routing, or one of the controls in docs/algorithms/messi.md."""
         sharpness: Weight = 4.0
-        """alpha: how strongly routing mass decides the weight of a slot."""
+        """alpha: how strongly the routing mass determines the weight of a slot."""
         reduction: Reduction = "mean"
         """Mean or sum over the active slots."""
         epsilon: Annotated[float, Bounds(above=0)] = 0.1
@@ -55,11 +58,11 @@ class MESSI(LossAlgorithm):
         epsilon_scale: EpsilonScale = "relative"
         """Whether epsilon is relative to the batch's mean cost or absolute."""
         iterations: Annotated[int, Bounds(minimum=1)] = 50
-        """Sinkhorn rounds of OT."""
+        """Sinkhorn iterations of OT."""
         diversity: Form = "cosine"
-        """Cosine similarity as the paper's text says, or its equation's Frobenius norm."""
+        """Similarity between experts: the cosine of the paper's text or the Frobenius norm of its equation."""
         balance_momentum: Annotated[float, Bounds(minimum=0, maximum=0.9999)] = 0.0
-        """Share of the past in the load that is balanced; 0 takes the batch alone."""
+        """Decay of the moving average of the load that is balanced; 0 uses the batch only."""
 
     load: Tensor
 
@@ -71,7 +74,7 @@ class MESSI(LossAlgorithm):
         self.register_buffer("load", torch.full((config.num_experts,), 1 / config.num_experts))
 
     def loss(self, batch: Batch) -> LossTerms:
-        """Return the five weighted terms."""
+        """Return the five weighted terms; a term with the weight 0 is left out."""
         out = self.head(self.encoder(batch.inputs))
         config = self.config
         classification, invariance, routing, difference = run_concurrently(
@@ -87,12 +90,12 @@ class MESSI(LossAlgorithm):
         return {**classification, **invariance, **routing, **difference}
 
     def predict(self, inputs: Tensor) -> Prediction:
-        """Classify the routed mixture of the experts."""
+        """Return the logits of the routed mixture of experts, and the routing."""
         out = self.head(self.encoder(inputs))
         return Prediction(logits=out.logits, routing=out.routing)
 
     def inspect(self, inputs: Tensor) -> Inspection:
-        """Classify, and keep what encoder and experts say."""
+        """Return logits, features, routing and expert outputs."""
         encoded = self.encoder(inputs)
         out = self.head(encoded)
         experts = ExpertUse("head", routing=out.routing, outputs=out.experts)
@@ -123,5 +126,36 @@ class MESSI(LossAlgorithm):
 
 
 def _term(name: str, weight: float, value: Callable[[], Tensor]) -> LossTerms:
-    """Return a weighted term; with a weight of zero there is none."""
     return {name: weight * value()} if weight else {}
+
+
+def sparsity(routing: Tensor) -> Tensor:
+    """Return the mean entropy of the routing distributions: routing [B, M] -> scalar in [0, log M]."""
+    routing = routing.float()
+    # Not torch.special.entr: its gradient is infinite at 0, which a softmax does reach, and 0 times inf is NaN.
+    return -(routing * routing.clamp_min(torch.finfo(routing.dtype).tiny).log()).sum(-1).mean()
+
+
+def balance(load: Tensor) -> Tensor:
+    """Return the squared distance of the mean expert load from uniform: load [M] -> scalar."""
+    return (load.float() - 1 / len(load)).square().sum()
+
+
+def diversity(features: Tensor, *, form: Form = "cosine") -> Tensor:
+    """Return how similar the expert outputs are, summed over ordered pairs of experts: [M, B, R] -> scalar.
+
+    ``"cosine"``, as in the paper's text: the squared batch mean of cos(h_m(x), h_n(x)).
+    ``"frobenius"``, as in its equation: |H_m^T H_n / B|_F^2 with each H divided by its Frobenius norm. Its value is of
+    the order of 1e-4, so its gradient is negligible at the paper's weight.
+    """
+    features = features.float()
+    batch = features.shape[1]
+    if form == "cosine":
+        unit = functional.normalize(features, dim=-1)
+        similarity = torch.einsum("mbr,nbr->mn", unit, unit).div(batch).square()
+    else:
+        unit = features / (features.norm(dim=(1, 2), keepdim=True) + 1e-12)
+        # |A^T B|_F^2 = <A A^T, B B^T>: [B, B] Gram matrices instead of [R, R] products for every pair.
+        gram = unit @ unit.mT / batch
+        similarity = torch.einsum("mbc,nbc->mn", gram, gram)
+    return similarity.sum() - similarity.diagonal().sum()

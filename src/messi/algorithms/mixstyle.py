@@ -1,4 +1,4 @@
-"""MixStyle: ERM with feature maps that take on other images' styles in training (Zhou et al., 2021)."""
+"""MixStyle: ERM that mixes the styles of feature maps between images in training (Zhou et al., 2021)."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,16 +11,16 @@ from messi.models.mixstyle import insert
 
 
 class MixStyle(ERM):
-    """ERM with a convolutional encoder whose channel statistics are mixed between images in training."""
+    """ERM with a convolutional encoder that mixes channel statistics between images in training."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ERM.Config):
-        """The values of SWAD's code, which has no search range for them."""
+        """The defaults of SWAD's code, which defines no search ranges for them."""
 
         probability: Annotated[float, Bounds(minimum=0, maximum=1)] = 0.5
-        """How likely a batch is mixed; drawn by each of the places in the network."""
+        """Probability that a batch is mixed, drawn separately at each position in the network."""
         alpha: Annotated[float, Bounds(above=0)] = 0.1
-        """Shares are drawn from Beta(alpha, alpha): one of the two styles dominates where alpha is below 1."""
+        """Mixing weights are drawn from Beta(alpha, alpha): below 1, one of the two styles dominates."""
 
     config: Config
 

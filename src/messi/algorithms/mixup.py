@@ -1,4 +1,7 @@
-"""Mixup of domains: images of two domains are mixed, and so are their labels (Zhang et al., 2018; Xu et al., 2020)."""
+"""Mixup between domains: mix images of two domains, and their labels (Zhang et al., 2018; Xu et al., 2020).
+
+Legend: B examples, K domains.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,19 +19,19 @@ from messi.losses.by_domain import domain_means, mean_of_present
 
 
 class Mixup(ERM):
-    """ERM on mixtures of the images of two domains."""
+    """ERM on mixtures of images from two domains."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ERM.Config):
-        """DomainBed's values."""
+        """DomainBed's defaults."""
 
         alpha: Annotated[float, Bounds(above=0), LogUniform(-1, 1)] = 0.2
-        """Shares are drawn from Beta(alpha, alpha): one of the two images dominates where alpha is below 1."""
+        """Mixing weights are drawn from Beta(alpha, alpha): below 1, one of the two images dominates."""
 
     config: Config
 
     def loss(self, batch: Batch) -> LossTerms:
-        """Return the cross-entropy of the mixtures with both labels, by their shares."""
+        """Return the cross-entropy of the mixtures with both labels, weighted like the images."""
         members = membership(batch.domains, self.task.num_domains)
         partner = partners(batch.domains, members)
         alpha = torch.full((self.task.num_domains,), self.config.alpha, device=batch.domains.device)
@@ -36,7 +39,7 @@ class Mixup(ERM):
         return self.mixture_loss(batch, members, partner, share)
 
     def mixture_loss(self, batch: Batch, members: Tensor, partner: Tensor, share: Tensor) -> LossTerms:
-        """Return the loss of ``share`` of every image and the rest of its partner: members [K, B], the others [B]."""
+        """Return the loss of ``share`` of each image and the rest of its partner: members [K, B], the others [B]."""
         shape = (-1, *[1] * (batch.inputs.dim() - 1))
         mixtures = torch.lerp(batch.inputs[partner], batch.inputs, share.view(shape).to(batch.inputs.dtype))
         logits = self.classifier(self.encoder(mixtures)).float()
@@ -47,10 +50,10 @@ class Mixup(ERM):
 
 
 def partners(domains: Tensor, members: Tensor) -> Tensor:
-    """Return for every example one of another domain: domains [B], members [K, B] -> [B] indices into the batch.
+    """Return an example of another domain for each example: domains [B], members [K, B] -> [B] indices into the batch.
 
-    The present domains stand in a random circle. The partner is the example of the same rank in the next domain, which
-    is counted through again where it is smaller; with a single domain everyone is its own partner.
+    The present domains are arranged in a random circle. The partner is the example of the same rank in the next domain,
+    modulo that domain's size. With a single domain every example is its own partner.
     """
     counts = members.sum(1)
     circle = torch.where(counts > 0, torch.rand(len(counts), device=domains.device), 2).argsort()  # absent ones last

@@ -1,4 +1,4 @@
-"""MMD: the features of all pairs of domains are pulled together by a kernel mean discrepancy (Li et al., 2018)."""
+"""MMD: align the features of all pairs of domains by their maximum mean discrepancy (Li et al., 2018)."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from messi.discrepancy.domain_mmd import domain_mmd
 
 
 class MMD(PenalisedFeatures):
-    """ERM and the squared maximum mean discrepancy between the domains' features."""
+    """ERM plus the squared maximum mean discrepancy between the features of the domains."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(PenalisedFeatures.Config):
-        """DomainBed's values."""
+        """DomainBed's defaults."""
 
     def distance(self, features: Tensor, domains: Tensor) -> Tensor:
-        """Return the mean over pairs of domains."""
+        """Return the mean MMD^2 over pairs of domains."""
         return domain_mmd(features, domains, self.task.num_domains)

@@ -1,4 +1,4 @@
-"""OMoE: GMoE whose experts' outputs are made orthogonal for every token (Feng et al., 2025, as MESSI compares it).
+"""OMoE: GMoE with orthogonal expert outputs for every token (Feng et al., 2025, as compared in the MESSI paper).
 
 L = L_cls + w sum over blocks of CV^2(importance)
 """
@@ -8,24 +8,23 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from messi.algorithms.gmoe import GMoE
+from messi.algorithms.gmoe import GMoE, importance_variation
 from messi.core.batch import Task
 from messi.core.config import Bounds, OneOf
 from messi.core.errors import MessiError
-from messi.losses.expert_balance import importance_variation
 from messi.models.encoder import EncoderConfig
 from messi.models.moe_layers import CosineMoeLayer, MoeLayer, Routing
 
 
 class OMoE(GMoE):
-    """GMoE with two experts for every token, whose outputs Gram-Schmidt makes orthogonal."""
+    """GMoE with two experts per token, whose outputs are made orthogonal by Gram-Schmidt."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(GMoE.Config):
-        """GMoE's values, but for the number of experts that a token goes to."""
+        """GMoE's values, except for the number of experts per token."""
 
         top_k: Annotated[int, Bounds(minimum=2), OneOf((2, 3, 4))] = 2
-        """Experts that a token goes to; all of them make the gate dense."""
+        """Experts per token; num_experts gives a dense gate."""
 
     config: Config
 
@@ -45,5 +44,5 @@ class OMoE(GMoE):
             orthogonal=True,
         )
 
-    def _unevenness(self, routing: Routing) -> Tensor:
+    def _imbalance(self, routing: Routing) -> Tensor:
         return importance_variation(routing.logits)

@@ -1,4 +1,4 @@
-"""``messi data``: what data there is, whether it is whole, and how it looks."""
+"""``messi data``: which data sets exist, whether they are complete, and what they look like."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,23 +6,22 @@ from typing import Annotated
 
 import tyro
 
-from messi.cli.output import Row, print_rows, say
-from messi.cli.progress import data_progress
-from messi.cli.sources import called, find_data
+from messi.cli.common.output import Row, print_rows, say
+from messi.cli.common.progress import data_progress
+from messi.cli.common.sources import called, find_data
 from messi.core.errors import MessiError, unknown_name
 from messi.core.files import replace_atomically
 from messi.data.contact_sheet import contact_sheet
 from messi.data.datasets.common.base import DATASETS, DataConfig, ImageData
 from messi.data.datasets.common.benchmark import Benchmark
-from messi.data.examples import Examples
+from messi.data.examples import Examples, summary
 from messi.data.images import Images
-from messi.data.summary import summary
 from messi.data.verify import Finding, verify
 
 _SHOWN = 20
 _MOST_COLUMNS = 12
 _HELP = ("-h", "--help")
-_WHAT = "DATA is whatever 'messi train --data' takes"
+_WHAT = "DATA is anything that 'messi train --data' accepts"
 
 
 def main(arguments: list[str]) -> int:
@@ -44,14 +43,14 @@ def main(arguments: list[str]) -> int:
 
 
 def list_all(arguments: list[str]) -> int:
-    """Print every data set that has a name, and whether it is here."""
+    """List the data sets that have a name, and where they are stored."""
     tyro.cli(lambda: None, prog="messi data list", args=arguments)
     print_rows([_row(name, DATASETS.config(name)) for name in DATASETS.names()])
     return 0
 
 
 def prepare(arguments: list[str]) -> int:
-    """Download the data if it is not here, and decode every image once."""
+    """Download the data if necessary, and decode every image once."""
     data, _ = _parse("prepare", prepare, arguments)
     examples = data.load(data_progress())
     say(_summary(examples))
@@ -59,14 +58,16 @@ def prepare(arguments: list[str]) -> int:
 
 
 def verify_all(arguments: list[str]) -> int:
-    """Name what is missing, extra, corrupt or duplicated; exit code 1 if anything is."""
+    """List missing, extra, corrupt and duplicate files; the exit code is 1 if there are any."""
     data, _ = _parse("verify", verify_all, arguments)
     if not isinstance(data, ImageData):
-        raise MessiError(f"There are no files to verify: '{data.name}' is made or read as a whole.")
-    watcher = data_progress()
-    listing, store = data.prepare(watcher)
+        raise MessiError(
+            f"'{data.name}' has no image files to verify; name a folder, a table of images or a published data set."
+        )
+    shown = data_progress()
+    listing, store = data.prepare(shown)
     manifest = data.manifest if isinstance(data, Benchmark) else None
-    version, findings = verify(listing, store, manifest, watcher)
+    version, findings = verify(listing, store, manifest, shown)
     say(f"{len(listing):,} images, {len(listing.domain_names)} domains, {len(listing.classes)} classes")
     if manifest and version:
         say(f"compared with {manifest.title}, version '{version.name}' ({version.images:,} images)")
@@ -75,7 +76,7 @@ def verify_all(arguments: list[str]) -> int:
 
 
 def show(arguments: list[str]) -> int:
-    """Print the domain x class table and draw a contact sheet."""
+    """Print the number of examples by domain and class, and draw a contact sheet."""
     data, out = _parse("show", show, arguments)
     examples = data.load(data_progress())
     _print_counts(examples)
@@ -101,9 +102,11 @@ _BY_WORD = {name.split()[0]: command for name, command in COMMANDS.items()}
 
 
 def _parse(word: str, command: Callable[[list[str]], int], arguments: list[str]) -> tuple[DataConfig, Path | None]:
-    """Return the data that is named first, with its options, and where a picture of it goes."""
+    """Return the data that the first argument names, with its options, and the path of its picture."""
     if not arguments or arguments[0].startswith("-"):
-        raise MessiError(f"Name the data first: 'messi data {word} DATA', such as a folder or 'pacs'.")
+        raise MessiError(
+            f"Name the data first: 'messi data {word} DATA', where DATA is a folder or a name such as 'pacs'."
+        )
     default = find_data(arguments[0])
 
     def parsed(
@@ -114,8 +117,8 @@ def _parse(word: str, command: Callable[[list[str]], int], arguments: list[str])
         """Options of the chosen data.
 
         Args:
-            out: For show: the picture to write; by default named like the data.
-            config: The data's own options.
+            out: For show: the picture to write; by default it has the name of the data.
+            config: Options of the data.
 
         """
         return config, out
@@ -130,20 +133,20 @@ def _about(command: Callable[[list[str]], int]) -> str:
 
 
 def _row(name: str, cls: type[DataConfig]) -> Row:
-    row: Row = {"name": name, "domains": "", "classes": "", "images": "", "where": "made on the fly"}
+    row: Row = {"name": name, "domains": "", "classes": "", "images": "", "where": "generated"}
     if issubclass(cls, Benchmark):
         data = cls()
         manifest = data.manifest
         row["domains"], row["classes"] = str(len(manifest.domains) or ""), str(len(manifest.classes) or "")
         row["images"] = " or ".join(f"{version.images:,}" for version in manifest.versions)
-        row["where"] = str(data.local_root() or "not here: 'messi data prepare' downloads it")
+        row["where"] = str(data.local_root() or "not downloaded; use 'messi data prepare'")
     elif issubclass(cls, ImageData) or "path" in cls.__dataclass_fields__:
-        row["where"] = "your own: name its path"
+        row["where"] = "your own data; name its path"
     return {**row, "what": (cls.__doc__ or "").splitlines()[0]}
 
 
 def _print_counts(examples: Examples) -> None:
-    """Print how many examples there are; the more numerous names go down the page."""
+    """Print the number of examples; the longer list of names becomes the rows."""
     cells = examples.domains * len(examples.classes) + examples.labels
     counts = cells.bincount(minlength=len(examples.domain_names) * len(examples.classes))
     table = counts.view(len(examples.domain_names), len(examples.classes))
@@ -166,7 +169,7 @@ def _other(name: str, taken: Sequence[str]) -> str:
 
 def _print_findings(findings: list[Finding]) -> None:
     if not findings:
-        say("everything is as it should be")
+        say("no problems found")
     for kind in dict.fromkeys(finding.kind for finding in findings):
         texts = [finding.text for finding in findings if finding.kind == kind]
         for text in texts[:_SHOWN]:

@@ -1,13 +1,13 @@
-"""``messi demo``: the whole way from data to report on the embedded data."""
+"""``messi demo``: from data to report on the embedded data."""
 
 from pathlib import Path
 
 import tyro
 
 from messi.api import run
-from messi.cli.output import say
-from messi.cli.progress import progress
-from messi.cli.results import print_results
+from messi.cli.common.output import say
+from messi.cli.common.progress import progress
+from messi.cli.common.results import print_results
 from messi.experiments.common.demo import runs
 from messi.reports.page import write_report
 
@@ -21,7 +21,7 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0) -> int:
     """Train MESSI and ERM on Rotated-Colored MNIST with one environment held out, and compare them.
 
     Args:
-        out: Where the runs and the report go.
+        out: Folder of the runs and the report.
         seed: Seed of both runs.
 
     """

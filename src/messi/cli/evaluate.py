@@ -1,4 +1,4 @@
-"""``messi evaluate``: how good a trained model is."""
+"""``messi evaluate``: how well a trained model does."""
 
 import argparse
 from pathlib import Path
@@ -6,14 +6,14 @@ from typing import Annotated
 
 import tyro
 
-from messi.cli.output import Format, Row, print_rows
-from messi.cli.sources import find_data
+from messi.cli.common.output import Format, Row, print_rows
+from messi.cli.common.sources import find_data
 from messi.data.datasets.common.base import DataConfig
 from messi.engine.evaluate import evaluate_run
 
 
 def main(arguments: list[str]) -> int:
-    """Parse, evaluate and print; which options exist depends on the data."""
+    """Parse, evaluate and print; the data determines which options exist."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--data")
     chosen, _ = first.parse_known_args(arguments)
@@ -29,19 +29,19 @@ def main(arguments: list[str]) -> int:
         form: Annotated[Format, tyro.conf.arg(name="format")] = "table",
         config: Annotated[DataConfig | None, tyro.conf.arg(name="")] = default,
     ) -> int:
-        """Measure the selected model of a finished run on its source validation and target data, or on other data.
+        """Measure the selected model of a finished run on its validation and target data, or on other data.
 
-        The run's own data is recognised by its content, wherever --data says that it lies. In other data, examples
-        that the run has seen are listed in the role that they had there (train, source_val, ...), all others as target.
+        The run's own data is recognised by its content, even if it has moved. In other data, examples that the run has
+        seen are listed in the role that they had in the run (train, source_val, ...), and all others as target.
 
         Args:
-            run: A run folder; with --data, a model file will do, but outside of its run folder it cannot tell which
-                examples it was trained on.
-            data: Other data to measure on, whatever 'messi train --data' takes; add --help after it for its options.
-            algorithm: The file with the method, where it is not one of messi's own; it is run, so it must be yours.
+            run: A run folder. With --data, a model file works too, but outside its run folder the examples that it was
+                trained on are not recognised.
+            data: Other data, anything that 'messi train --data' accepts; add --help after it to see its options.
+            algorithm: The file of a method of your own. It is executed, so name only files that you trust.
             device: Such as cpu or cuda:0; by default a GPU if there is one.
             form: Table, CSV or JSON.
-            config: The other data's own options.
+            config: Options of the other data.
 
         """
         records = evaluate_run(run, data=config, device=device, algorithm=algorithm)

@@ -1,10 +1,12 @@
-"""``messi info``: versions, devices and which code runs on them, for bug reports."""
+"""``messi info``: versions, devices and implementations, for bug reports."""
 
 import tyro
 
-from messi.cli.output import Format, print_rows
+from messi.cli.common.output import Format, print_rows
+from messi.core.gpu_kernels import implementation
 from messi.core.info import environment
 from messi.engine.build import pick_device
+from messi.models.fused.replace import implementations
 
 
 def main(arguments: list[str]) -> int:
@@ -13,18 +15,18 @@ def main(arguments: list[str]) -> int:
 
 
 def info(*, format: Format = "table") -> int:  # noqa: A002 (the option's name)
-    """Print versions, devices, and which of several implementations is used here.
+    """Print versions, devices and the implementations that this machine uses.
 
     Args:
         format: Table, CSV or JSON.
 
     """
-    gpu = pick_device(None).type == "cuda"
+    device = pick_device(None)
     used = {
-        "training step": "captured as a CUDA graph" if gpu else "eager",
-        "ssi loss": "fused GPU kernels" if gpu else "torch",
-        "vision transformers": "fused GPU kernels" if gpu else "timm",
-        "augmentation": "fused GPU kernels" if gpu else "torch",
+        "training step": "captured as a CUDA graph" if device.type == "cuda" else "eager",
+        "augmentation": implementation(device, otherwise="torch"),
+        "ssi loss": implementation(device, otherwise="torch"),
+        **implementations(device),
     }
     print_rows([{"what": name, "value": value} for name, value in {**environment(), **used}.items()], format)
     return 0

@@ -1,4 +1,4 @@
-"""``messi list``: what there is to choose from."""
+"""``messi list``: the algorithms, data sets, backbones and protocols to choose from."""
 
 import dataclasses
 import fnmatch
@@ -8,12 +8,13 @@ import timm
 import tyro
 
 from messi.algorithms.common.base import ALGORITHMS
-from messi.cli.output import Row, print_rows, say
+from messi.cli.common.output import Row, print_rows, say
 from messi.core.config import searches
 from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import Registry
 from messi.data.datasets.common.base import DATASETS
 from messi.engine.protocols import PROTOCOLS
+from messi.engine.training_config import TrainingConfig
 from messi.models.encoder import SMALL
 
 Kind = Literal["algorithms", "datasets", "backbones", "protocols"]
@@ -25,18 +26,18 @@ def main(arguments: list[str]) -> int:
 
 
 def show(kind: tyro.conf.Positional[Kind], pattern: tyro.conf.Positional[str] = "*", /) -> int:
-    """Print algorithms with their options, defaults and search ranges, data sets, backbones, or protocols.
+    """List algorithms or data sets with their options, backbones, or protocols with their settings.
 
     Args:
         kind: What to list.
-        pattern: Only those whose names match, such as 'deit*'.
+        pattern: Only names that match this pattern, such as 'deit*'.
 
     """
     if kind == "backbones":
         names = [*SMALL, *timm.list_models()] if pattern == "*" else timm.list_models(pattern)
         if not names:
-            raise MessiError(f"No backbone matches '{pattern}'; 'messi list backbones' shows all.")
-        say(*names)  # one name a line, for pipes
+            raise MessiError(f"No backbone matches '{pattern}'; 'messi list backbones' lists all.")
+        say(*names)  # one name per line, for pipes
     elif kind == "protocols":
         print_rows(_protocols())
     else:
@@ -49,19 +50,23 @@ def show(kind: tyro.conf.Positional[Kind], pattern: tyro.conf.Positional[str] = 
 
 
 def _protocols() -> list[Row]:
-    """Return a row for every setting, with what each protocol says of it and for which data it says otherwise."""
+    """Return a row for every setting, with its value in each protocol and the data sets for which it differs."""
     rows: list[Row] = []
-    for setting in PROTOCOLS["messi"][""]:
+    for setting in TrainingConfig.open_fields():
+        if setting == "augmentation":  # depends on the data set, in every protocol
+            continue
         row: Row = {"setting": setting}
         for name, protocol in PROTOCOLS.items():
-            others = [f"{data} {values[setting]}" for data, values in protocol.items() if data and setting in values]
-            row[name] = "; ".join([str(protocol[""][setting]), *others])
+            special = {"small images": protocol.small_images, **protocol.by_data}
+            values = {data: getattr(training, setting) for data, training in special.items()}
+            others = [f"{data} {value}" for data, value in values.items() if value is not None]
+            row[name] = "; ".join([str(getattr(protocol.default, setting)), *others])
         rows.append(row)
     return rows
 
 
 def _describe(registry: Registry, name: str) -> list[Row]:
-    """Return a row that says what an entry is, and one for each of its options."""
+    """Return a row that describes an entry, and one for each of its options."""
     config = registry.config(name)
     what = registry.load(name).__doc__.splitlines()[0]
     ranges = searches(config)

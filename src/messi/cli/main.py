@@ -5,36 +5,43 @@ import ctypes
 import importlib
 import logging
 import os
-import signal
 import sys
 
-from messi.cli.output import NoteHandler, note, say
-from messi.cli.streams import escaped_errors, is_of_output, open_streams, silence_broken_streams
+from messi.cli.common.output import (
+    NoteHandler,
+    discard_unwritten,
+    escaped_errors,
+    is_output_error,
+    note,
+    prepare_output,
+    say,
+)
 from messi.core.errors import MessiError, unknown_name
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_UNREAD = 128 + signal.SIGPIPE
+_CLOSED_PIPE = 141
+"""128 plus the number of SIGPIPE, as a shell reports it."""
 COMMANDS = {
-    "demo": "train MESSI and ERM on the embedded data, compare them in a report",
+    "demo": "train MESSI and ERM on the embedded data and compare them in a report",
     "train": "train on a folder domain/class/image or on a data set by name",
-    "evaluate": "measure a trained model on its target, or on other data",
-    "predict": "classify images with a trained model",
+    "evaluate": "measure a trained model on its target domains or on other data",
+    "predict": "classify images or features with a trained model",
     "data": "list, prepare, verify or show data sets",
-    "verify": "check that the files of runs and models are undamaged",
+    "verify": "check that the files of runs, plans and models are undamaged",
     "report": "build one page from finished runs",
-    "reproduce": "the tables and figures of the paper, with its numbers beside ours",
-    "list": "show the algorithms, data sets, backbones or protocols",
+    "reproduce": "run the experiments of the paper and print its numbers next to ours",
+    "list": "list algorithms, data sets, backbones or protocols",
     "info": "show versions and devices, for bug reports",
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a subcommand and return its exit code: 0, 2 for bad input, 130 when interrupted, 141 when unread."""
-    # OpenMP's threads spin while they wait for each other, by default for so long that a second busy process on two
-    # cores made training ten times slower. A short spin is as fast alone. It must be said before torch is loaded.
+    """Run a subcommand and return its exit code: 0, 2 for bad input, 130 when interrupted, 141 for a closed pipe."""
+    # OpenMP threads spin while they wait for each other, by default for so long that a second busy process on two
+    # cores made training ten times slower. A short spin is as fast without one. Torch reads this when it is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     _keep_freed_memory()
-    open_streams()
+    prepare_output()
     logging.getLogger("messi").handlers = [NoteHandler()]
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
@@ -42,12 +49,14 @@ def main(arguments: list[str] | None = None) -> int:
             code = _run(arguments)
         sys.stdout.flush()
     except OSError as error:
-        if not is_of_output(error):
+        if not is_output_error(error):
             raise
-        code = _UNREAD if isinstance(error, BrokenPipeError) else 2
-        if code != _UNREAD:  # a reader, such as head, that has enough is no error
-            _complain(f"The output could not be written: {error.strerror}. Send it to a file that has room.")
-    silence_broken_streams()
+        code = _CLOSED_PIPE if isinstance(error, BrokenPipeError) else 2
+        if code != _CLOSED_PIPE:  # a reader that has enough, such as head, is not an error
+            _complain(
+                f"The output could not be written: {error.strerror}. Send it to a file on a disk with free space."
+            )
+    discard_unwritten()
     return code
 
 
@@ -59,13 +68,13 @@ def _run(arguments: list[str]) -> int:
         if arguments[0] not in COMMANDS:
             raise unknown_name("command", arguments[0], COMMANDS)
         code: int = importlib.import_module(f"messi.cli.{arguments[0]}").main(arguments[1:])
-    except SystemExit as end:  # help was printed, or what is wrong with an option
+    except SystemExit as end:  # the option parser printed help or an error
         code = int(end.code or 0)
     except MessiError as error:
         _complain(str(error))
         code = 2
     except KeyboardInterrupt as error:
-        note(f"messi: {str(error) or 'Interrupted.'} Run the same command again to go on.")
+        note(f"messi: {str(error) or 'Interrupted.'} Repeat the command to resume.")
         code = 130
     return code
 
@@ -75,8 +84,8 @@ def _complain(sentence: str) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Tell glibc not to return freed memory to the system at once: every step would fetch it anew, page by page."""
-    with contextlib.suppress(OSError, AttributeError):  # other systems have another allocator
+    """Tell glibc to keep freed memory: returned memory would be fetched again, page by page, in every step."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # other systems have another allocator
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
         libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 from torch import Tensor
 
-from messi.cli.output import Format, Row, note, print_rows
+from messi.cli.common.output import Format, Row, note, print_rows
 from messi.core.errors import MessiError
 from messi.data.datasets.arrays import read_inputs
 from messi.data.image_files import is_picture
@@ -18,7 +18,7 @@ from messi.engine.build import pick_device
 from messi.evaluation.model import Answers, Model, load
 
 _AT_ONCE = 1024
-"""Images that are held in memory."""
+"""Number of images in memory at a time."""
 
 
 def main(arguments: list[str]) -> int:
@@ -36,16 +36,16 @@ def predict(
     device: str | None = None,
     form: Annotated[Format, tyro.conf.arg(name="format")] = "table",
 ) -> int:
-    """Print class, probability and expert weights of every image, or of every row of features.
+    """Print class, probability and expert weights for every image, or for every row of features.
 
-    An image that cannot be read is reported by name; the others still get their answer, and the exit code is 2.
+    An image that cannot be read is reported; the others are still classified, and the exit code is 2.
 
     Args:
         run: A run folder or a model file.
-        paths: Image files, or folders that are searched for them, hidden ones aside; one named twice counts once.
-            Or .npz files with features [N, F] or uint8 images.
-        algorithm: The file with the method, where it is not one of messi's own; it is run, so it must be yours.
-        inputs_array: The array in an .npz file to predict.
+        paths: Image files, or folders, which are searched for images except hidden ones; a file named twice counts
+            once. Or .npz files with features [N, F] or uint8 images.
+        algorithm: The file of a method of your own. It is executed, so name only files that you trust.
+        inputs_array: The array of an .npz file to classify.
         device: Such as cpu or cuda:0; by default a GPU if there is one.
         form: Table, CSV or JSON.
 
@@ -54,11 +54,11 @@ def predict(
     files = find_images(paths)
     arrays, images = ([file for file in files if (file.suffix.lower() == ".npz") == kind] for kind in (True, False))
     if images and arrays:
-        raise MessiError("Images and .npz files get tables of different columns; predict them one after the other.")
+        raise MessiError("Images and .npz files give tables with different columns; predict them with two commands.")
     if images and len(model.spec.shape) == 1:
         raise MessiError(
-            f"This model takes {model.spec.shape[0]} features, but {images[0]} is no .npz file; save the features [N, "
-            f"{model.spec.shape[0]}] as '{inputs_array}' in one, with numpy.savez."
+            f"This model takes {model.spec.shape[0]} features, but {images[0]} is not an .npz file; save the features "
+            f"[N, {model.spec.shape[0]}] as '{inputs_array}' in an .npz file, with numpy.savez."
         )
     table = [row for file in arrays for row in _array_rows(model, file, inputs_array)]
     bad = len(images)
@@ -72,7 +72,7 @@ def predict(
 
 
 def _image_rows(model: Model, files: list[Path]) -> list[Row]:
-    """Return a row for every image that can be read, and say which cannot."""
+    """Return a row for every image that can be read, and report the others."""
     read, bad = read_all(model, files)
     for error in bad:
         note(f"messi: {error}", style="red")
@@ -84,7 +84,7 @@ def _array_rows(model: Model, file: Path, name: str) -> list[Row]:
     wanted, given = model.spec.shape, tuple(inputs.shape[1:])
     if (given != wanted) if len(wanted) == 1 or len(given) == 1 else (given[0] != wanted[0]):
         raise MessiError(
-            f"'{name}' in {file} must hold {_kind(wanted)}, as the model was trained on, but holds {_kind(given)}."
+            f"'{name}' in {file} must contain {_kind(wanted)}, like the model's training data, but has {_kind(given)}."
         )
     return rows([{"file": str(file), "row": index} for index in range(len(inputs))], model.predict(inputs))
 
@@ -102,7 +102,7 @@ def find_images(paths: tuple[Path, ...]) -> list[Path]:
         if path.is_dir():
             found = sorted(_images_below(path))
             if not found:
-                raise MessiError(f"The folder {path} has no images; name image files or a folder with some.")
+                raise MessiError(f"The folder {path} contains no images; name image files or a folder with images.")
             files += found
         else:
             files.append(path)
@@ -110,7 +110,7 @@ def find_images(paths: tuple[Path, ...]) -> list[Path]:
 
 
 def _images_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
-    """Yield the image files in a folder and in those below, through links as in training, unless one leads back up."""
+    """Yield the image files in a folder and below; links are followed, as in training, unless they lead back up."""
     place = folder.resolve()
     if place in above:
         return
@@ -123,7 +123,7 @@ def _images_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterato
 
 
 def read_all(model: Model, files: list[Path]) -> tuple[dict[Path, Tensor], list[MessiError]]:
-    """Return the pictures that can be read, and the errors of those that cannot."""
+    """Return the images that can be read, and the errors of those that cannot."""
 
     def attempt(file: Path) -> Tensor | MessiError:
         try:
@@ -138,7 +138,7 @@ def read_all(model: Model, files: list[Path]) -> tuple[dict[Path, Tensor], list[
 
 
 def rows(inputs: list[Row], answers: Answers) -> list[Row]:
-    """Return one row per input, which begins with what names it."""
+    """Return one row per input, which begins with the columns that identify it."""
     table = []
     for index, (name, label) in enumerate(zip(inputs, answers.labels, strict=True)):
         row: Row = {**name, "class": label, "probability": float(answers.probabilities[index].max())}

@@ -1,31 +1,34 @@
-"""``messi reproduce``: the paper's tables and figures, each as a plan of runs that can be stopped and goes on."""
+"""``messi reproduce``: the paper's tables and figures, each as a plan of runs that can be interrupted and resumed."""
 
+import argparse
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import tyro
 
-from messi.cli.output import Row, print_rows, say
-from messi.cli.plan_file import refuse_other_plan, write_plan
-from messi.cli.progress import data_progress
+from messi.cli.common.output import Row, print_rows, say
+from messi.cli.common.progress import data_progress
 from messi.experiments.common.base import EXPERIMENTS, Experiment
 from messi.experiments.common.output import default_folder, write_results
-from messi.sweeps.check import check_needs, check_workers
-from messi.sweeps.launch import launch
+from messi.experiments.common.plan_file import refuse_other_plan, write_plan
+from messi.sweeps.check import check_needs
+from messi.sweeps.launchers.common.base import LAUNCHERS, Launcher
 from messi.sweeps.plan import Outcome, Plan
 
 
 def main(arguments: list[str]) -> int:
-    """Find the experiment, do its runs and write its tables."""
+    """Find the experiment and the launcher, run the plan and write its tables; they determine the options."""
     if not arguments or arguments[0] in ("-h", "--help"):
         _print_experiments()
         return 0
     name, *options = arguments
-    default = EXPERIMENTS.config(name)()
+    default: Experiment = EXPERIMENTS.config(name)()
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--launcher", default="local")
+    chosen, _ = first.parse_known_args(options)
+    here: Launcher = LAUNCHERS.config(chosen.launcher)()
     about = (
         f"{default.title}.\n\nThe paper's claim: {default.claim}\n\nCost: {default.cost}. "
         f"With --scale small: {default.reduced or 'the same'}."
@@ -34,36 +37,32 @@ def main(arguments: list[str]) -> int:
     def reproduce(
         *,
         out: Path | None = None,
-        jobs: int | None = None,
-        devices: tuple[str, ...] = (),
         dry_run: bool = False,
+        launcher: str = chosen.launcher,  # noqa: ARG001 (read above, shown here)
         experiment: Annotated[Experiment, tyro.conf.arg(name="")] = default,
+        environment: Annotated[Launcher, tyro.conf.arg(name="")] = here,
     ) -> int:
-        """Do the runs and write the tables.
+        """Do the runs and write the tables. Repeating the command resumes an interrupted plan.
 
         Args:
-            out: Where runs and tables go; by default reproduce/NAME, or reproduce/NAME-small. The same command again
-                goes on where it was stopped.
-            jobs: How many runs at a time; by default one for every device.
-            devices: Such as cuda:0 cuda:1 or cpu; by default all GPUs, or the CPU.
-            dry_run: Only print what would be run, and what is done of it.
-            experiment: Its own options.
+            out: Folder of the runs and tables; by default reproduce/NAME, or reproduce/NAME-small.
+            dry_run: Only print the runs and their state.
+            launcher: Where the runs are executed: local, or a file of your own with a launcher, such as mine.py.
+            experiment: Options of the experiment.
+            environment: Options of the launcher.
 
         """
-        chosen = devices or tuple(f"cuda:{n}" for n in range(torch.cuda.device_count())) or ("cpu",)
-        number = len(chosen) if jobs is None else jobs
-        check_workers(number, chosen)
-        return _reproduce(experiment, out or default_folder(experiment), number, chosen, dry_run=dry_run)
+        return _reproduce(experiment, out or default_folder(experiment), environment, dry_run=dry_run)
 
     flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
     code: int = tyro.cli(reproduce, prog=f"messi reproduce {name}", description=about, args=options, config=flat)
     return code
 
 
-def _reproduce(experiment: Experiment, out: Path, jobs: int, devices: Sequence[str], *, dry_run: bool) -> int:
+def _reproduce(experiment: Experiment, out: Path, launcher: Launcher, *, dry_run: bool) -> int:
     refuse_other_plan(experiment, out)
     plan = Plan(out, experiment.runs())
-    if left_out := plan.strangers_in_words():
+    if left_out := plan.unplanned_note():
         say(left_out)
     if dry_run:
         print_rows([_row(outcome) for outcome in plan.outcomes()])
@@ -73,7 +72,8 @@ def _reproduce(experiment: Experiment, out: Path, jobs: int, devices: Sequence[s
         return 0
     check_needs(plan, data_progress())
     write_plan(experiment, out)
-    outcomes = launch(plan, jobs=jobs, devices=devices, told=Lines(plan, jobs, devices))
+    launcher.launch(plan, Lines(plan, launcher))
+    outcomes = plan.outcomes()
     written = write_results(experiment, outcomes, out)
     say(*written.document.split("\n"), *written.left_out)
     say(f"tables  {out / 'tables'}")
@@ -85,20 +85,19 @@ def _reproduce(experiment: Experiment, out: Path, jobs: int, devices: Sequence[s
 
 
 class Lines:
-    """Prints a line when the runs begin, and one for every run that ends."""
+    """Prints a line before the first run, and one after each run."""
 
-    def __init__(self, plan: Plan, jobs: int, devices: Sequence[str]) -> None:
+    def __init__(self, plan: Plan, launcher: Launcher) -> None:
         states = Counter(outcome.state for outcome in plan.outcomes())
         self._total, self._done, self._start = len(plan.runs), states["done"], time.monotonic()
         self._first = self._done
         if self._done:
-            say(f"{self._done} of {self._total} runs are done already")
+            say(f"{self._done} of {self._total} runs are already finished")
         if left := self._total - self._done:
-            where = f"{min(jobs, left)} at a time on {', '.join(devices)}"
-            say(f"runs to do: {left}, {where}; each is told when it ends")
+            say(f"runs to do: {left}, {launcher.describe(left)}; each is reported when it finishes")
 
     def __call__(self, outcome: Outcome) -> None:
-        """Say how a run ended and how long the rest may take."""
+        """Print the result of a run and the estimated time for the others."""
         self._done += 1
         pace = (time.monotonic() - self._start) / (self._done - self._first)
         left = pace * (self._total - self._done)
@@ -114,10 +113,9 @@ def _accuracies(outcome: Outcome) -> str:
 def _row(outcome: Outcome) -> Row:
     config = outcome.run.config.resolved()
     row: Row = dict(outcome.labels)
-    return {**row, "backbone": str(config.encoder.backbone), "steps": config.settings.steps, "state": outcome.state}
+    return {**row, "backbone": str(config.encoder.backbone), "steps": config.training.steps, "state": outcome.state}
 
 
 def _print_experiments() -> None:
-    """Print the experiments by name, with what each shows."""
     print_rows([{"name": name, "what": EXPERIMENTS.config(name).title} for name in EXPERIMENTS.names()])
-    say("'messi reproduce NAME --help' describes one, '--dry-run' prints its runs.")
+    say("'messi reproduce NAME --help' describes an experiment; '--dry-run' prints its runs.")

@@ -1,39 +1,42 @@
 """``messi train``: from options to finished runs."""
 
 import argparse
+import dataclasses
 import functools
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import tyro
 
 from messi.algorithms.common.base import ALGORITHMS
 from messi.api import run
-from messi.cli.output import say
-from messi.cli.progress import data_progress, progress
-from messi.cli.results import print_held_out, print_results
-from messi.cli.sources import called, find_data
+from messi.cli.common.output import say
+from messi.cli.common.progress import data_progress, progress
+from messi.cli.common.results import print_held_out, print_results
+from messi.cli.common.sources import called, find_data
 from messi.core.registry import short_name
 from messi.core.rundir import RunDir, folder_name
 from messi.data.datasets.common.base import ImageData
-from messi.data.examples import Examples
-from messi.data.summary import summary
-from messi.data.watcher import Watcher
+from messi.data.examples import Examples, summary
+from messi.data.listing import Listing
+from messi.data.progress import DataProgress
 from messi.engine.build import pick_device
 from messi.engine.config import RunConfig
 from messi.engine.leave_one_out import runs_of
 from messi.engine.run import RunResult
+from messi.engine.saved_config import read_config
+from messi.models.encoder import EncoderConfig
 from messi.reports.page import write_report
 
 
 def main(arguments: list[str]) -> int:
     """Train, print the results and write the report."""
-    config, out, device, capture = parse(arguments)
-    watcher = data_progress()
-    load = functools.cache(functools.partial(_load, config, watcher))
-    # A wrong name of a domain is told before a single image is decoded.
-    known = config.data.listing(watcher) if isinstance(config.data, ImageData) else load()
-    configs = runs_of(config, known.domain_names)
+    config, out, device, capture, saved = parse(arguments)
+    loading = data_progress()
+    # Listing the images is enough to report an unknown domain; decoding them would take long.
+    listing = config.data.listing(loading) if isinstance(config.data, ImageData) else None
+    load = functools.cache(functools.partial(_load, config, loading, listing))
+    configs = [config] if saved and not config.target else runs_of(config, (listing or load()).domain_names)
     results = []
     for one in configs:
         name = "+".join(one.target) or "all"
@@ -51,10 +54,11 @@ def _about(config: RunConfig, device: str | None) -> str:
     return f"data {called(config.data)}, target {target}, device {pick_device(device)}"
 
 
-def _load(config: RunConfig, watcher: Watcher) -> Examples:
-    """Load the data and say what there is of it and what the network sees of it."""
-    examples = config.data.load(watcher)
-    spec = config.resolved().encoder.input_spec(examples.input_shape)
+def _load(config: RunConfig, loading: DataProgress, listing: Listing | None) -> Examples:
+    """Load the data, and print its size and the input shape of the network."""
+    data = config.data
+    examples = data.load(loading, listing=listing) if isinstance(data, ImageData) else data.load(loading)
+    spec = config.encoder.input_spec(examples.input_shape)
     say(f"data    {summary(examples, spec)}")
     return examples
 
@@ -62,7 +66,7 @@ def _load(config: RunConfig, watcher: Watcher) -> Examples:
 def _show(config: RunConfig, results: list[RunResult], out: Path | None) -> None:
     for result in results:
         if not result.fresh:
-            say(f"This run is finished already; nothing was done: {result.path}")
+            say(f"This run is already finished; nothing was done: {result.path}")
     paths = [result.path for result in results]
     (print_held_out if len(paths) > 1 else print_results)(paths)
     for path in paths:
@@ -75,40 +79,77 @@ def _show(config: RunConfig, results: list[RunResult], out: Path | None) -> None
     say(f"report  {page}")
 
 
-def parse(arguments: list[str]) -> tuple[RunConfig, Path | None, str | None, bool]:
-    """Turn options into a config; which options exist depends on the algorithm and the data."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--algorithm", default="messi")
-    first.add_argument("--data", default="rotated_colored_mnist")
+class Command(NamedTuple):
+    """The options of ``messi train``."""
+
+    config: RunConfig
+    """A resolved config."""
+    out: Path | None
+    device: str | None
+    capture: bool
+    saved: bool
+    """Whether the config was read from a file: then no target means that no domain is held out."""
+
+
+def parse(arguments: list[str]) -> Command:
+    """Parse options; which options exist depends on the algorithm and the data, and their defaults on the protocol."""
+    first = argparse.ArgumentParser(prog="messi train", add_help=False, allow_abbrev=False)
+    for option in ("config", "data", "algorithm", "protocol", "backbone"):
+        first.add_argument(f"--{option}")
     chosen, _ = first.parse_known_args(arguments)
-    default = RunConfig(data=find_data(chosen.data), algorithm=ALGORITHMS.config(chosen.algorithm)())
+    saved = chosen.config is not None
+    default = (_change_saved(chosen) if saved else _from_scratch(chosen)).resolved()
 
     def train(
         *,
-        data: str,  # noqa: ARG001 (read above, shown here)
-        algorithm: str = chosen.algorithm,  # noqa: ARG001
+        data: str = default.data.name if saved else tyro.MISSING,  # noqa: ARG001 (read above, shown here)
+        algorithm: str = default.algorithm.name,  # noqa: ARG001
+        config: Path | None = None,  # noqa: ARG001
         out: Path | None = None,
         device: str | None = None,
         capture: bool = True,
-        config: Annotated[RunConfig, tyro.conf.arg(name="")] = default,
-    ) -> tuple[RunConfig, Path | None, str | None, bool]:
-        """Train on all domains but the target, select by source validation, test on the target once.
+        settings: Annotated[RunConfig, tyro.conf.arg(name="")] = default,
+    ) -> Command:
+        """Train on all domains except the target, select a model by source validation, test it once on the target.
 
-        Without --target every domain is held out in turn, one run each; '--target none' trains on all. The same
-        command again goes on where a stopped run was. The data and algorithm options are those of the chosen --data
-        and --algorithm: add --help after these to see theirs.
+        Without --target, each domain is held out in turn, one run each; '--target none' trains on all domains.
+        Repeating the command resumes an interrupted run. The data and algorithm options below are those of the chosen
+        --data and --algorithm; the defaults are those of the chosen --protocol, --data and --backbone.
 
         Args:
             data: A folder domain/class/image, a table (.csv, .tsv, .parquet), arrays (.npz), a WILDS folder, or a
                 data set by name ('messi data list').
-            algorithm: The method ('messi list algorithms'), or a file of your own with one, such as mine.py.
-            out: The run folder, or the folder of several runs; by default named by the config, under runs/.
+            algorithm: A method ('messi list algorithms'), or your own file with one, such as mine.py.
+            config: Repeat an earlier run: its folder or its run.json. Other options override the saved values. A
+                method in your own file must be named again with --algorithm.
+            out: The run folder, or the folder of several runs; by default in runs/, named by the config.
             device: Such as cpu or cuda:0; by default a GPU if there is one.
-            capture: On a GPU, record the training step once and replay it: the same result, sooner.
-            config: All other settings.
+            capture: On a GPU, capture the training step once as a CUDA graph and replay it: same result, faster.
+            settings: All other settings.
 
         """
-        return config, out, device, capture
+        return Command(settings, out, device, capture, saved)
 
     flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
     return tyro.cli(train, prog="messi train", args=arguments, config=flat)
+
+
+def _from_scratch(chosen: argparse.Namespace) -> RunConfig:
+    config = RunConfig(
+        data=find_data(chosen.data or "rotated_colored_mnist"),  # for --help; --data is required
+        algorithm=ALGORITHMS.config(chosen.algorithm or "messi")(),
+        encoder=EncoderConfig(backbone=chosen.backbone),
+    )
+    return dataclasses.replace(config, protocol=chosen.protocol) if chosen.protocol else config
+
+
+def _change_saved(chosen: argparse.Namespace) -> RunConfig:
+    """Return a saved config, with other data if they are named; tyro applies all further options."""
+    config = read_config(Path(chosen.config), algorithm=chosen.algorithm)
+    if chosen.data is None:
+        return config
+    data = find_data(chosen.data)
+    if type(data) is type(config.data):  # at another place, perhaps, but with the same options
+        path = {"path": chosen.data} if "path" in vars(data) else {}
+        data = dataclasses.replace(config.data, **path)
+    return dataclasses.replace(config, data=data)

@@ -1,16 +1,15 @@
-"""``messi verify``: whether runs, plans and model files are as they were written."""
+"""``messi verify``: whether the files of runs, plans and models are undamaged."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import tyro
 
-from messi.cli.output import say
-from messi.cli.plan_file import read_plan
-from messi.cli.report import PLAN
+from messi.cli.common.output import say
 from messi.core.errors import MessiError
-from messi.core.rundir import RunDir
+from messi.core.rundir import PLAN, RunDir
 from messi.engine.verify import Verified, verify_model, verify_run
+from messi.experiments.common.plan_file import read_plan
 
 
 def main(arguments: list[str]) -> int:
@@ -19,12 +18,12 @@ def main(arguments: list[str]) -> int:
 
 
 def verify(paths: tyro.conf.Positional[tuple[Path, ...]], /) -> int:
-    """Read every file of runs, plans or model files and compare it with its checksum; exit code 1 if one is damaged.
+    """Compare every file of runs, plans or models with its checksum; the exit code is 1 if one is damaged.
 
-    A checksum reveals damage, not intent: whoever changes a file on purpose can write its checksum anew.
+    A checksum detects damage, not intent: whoever changes a file on purpose can also write a new checksum.
 
     Args:
-        paths: Run folders, folders with runs in them, plans of 'messi reproduce', or model files.
+        paths: Run folders, folders that contain runs, plans of 'messi reproduce', or model files.
 
     """
     if not paths:
@@ -41,7 +40,7 @@ def verify(paths: tyro.conf.Positional[tuple[Path, ...]], /) -> int:
 
 
 def _verified(path: Path) -> Iterator[tuple[Path, Verified]]:
-    """Yield everything at a path with what was found of it."""
+    """Yield everything that can be verified at a path, with the findings."""
     if path.is_dir() and RunDir(path).state() == "new":
         inside = sorted(file.parent for file in path.rglob("run.json"))
         if (path / PLAN).exists():
@@ -49,7 +48,7 @@ def _verified(path: Path) -> Iterator[tuple[Path, Verified]]:
             plan.look(path / PLAN, lambda: read_plan(path))
             yield path / PLAN, plan
         elif not inside:
-            raise MessiError(f"{path} holds no runs; name a run folder, a plan or a model file.")
+            raise MessiError(f"{path} contains no runs; name a run folder, a plan or a model file.")
         for folder in inside:
             yield folder, verify_run(folder)
     else:

@@ -15,7 +15,7 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 
 from messi.core.errors import MessiError
-from messi.core.regular import read_regular, require_regular
+from messi.core.files import read_regular, require_regular
 
 Bytes: TypeAlias = bytes | memoryview
 

@@ -1,4 +1,4 @@
-"""Configs are frozen dataclasses: checked when made, written as plain dicts, named by a fingerprint."""
+"""Configs are frozen dataclasses: checked when created, saved as plain dicts, identified by a fingerprint."""
 
 import dataclasses
 import hashlib
@@ -34,7 +34,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class LogUniform:
-    """Where a sweep looks for a value: 10 to a power between ``low`` and ``high``."""
+    """Search range of a sweep: 10 to a power drawn uniformly between ``low`` and ``high``."""
 
     low: float
     high: float
@@ -45,7 +45,7 @@ class LogUniform:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Where a sweep looks for a value: anywhere between ``low`` and ``high``."""
+    """Search range of a sweep: uniform between ``low`` and ``high``."""
 
     low: float
     high: float
@@ -56,7 +56,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Where a sweep looks for a value: among a few."""
+    """Search range of a sweep: one of a few values."""
 
     values: tuple[Any, ...]
 
@@ -65,8 +65,11 @@ class OneOf:
 
 
 Search = LogUniform | Uniform | OneOf
-"""The search range of a hyper-parameter, beside it: ``Annotated[float, Bounds(minimum=0), LogUniform(-1, 1)]``."""
+"""The search range in the annotation of a hyper-parameter: ``Annotated[float, LogUniform(-1, 1)]``."""
 
+
+OPEN: Any = None
+"""The default of a field that is filled in later; it is typed ``Any`` so that the field keeps its concrete type."""
 
 ConfigType = TypeVar("ConfigType", bound="Config")
 
@@ -75,49 +78,51 @@ _known: dict[type, dict[str, Any]] = {}
 
 
 def _annotations(cls: type) -> dict[str, Any]:
-    """Return the types of a config's fields; a plan makes thousands of configs, and evaluating them takes long."""
+    """Return the types of a config's fields, cached: a plan creates thousands of configs."""
     if cls not in _known:
         _known[cls] = typing.get_type_hints(cls, include_extras=True)
     return _known[cls]
 
 
 def searches(cls: type) -> dict[str, Search]:
-    """Return the search ranges of a config's fields, of those that have one."""
+    """Return the search ranges of those fields of a config that have one."""
     found = {name: typing.get_args(annotation)[1:] for name, annotation in _annotations(cls).items()}
     return {name: extra for name, extras in found.items() for extra in extras if isinstance(extra, Search)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Base of every config. A base that has a registry is written with the name of the chosen entry."""
+    """Base of every config. A config with a registry is saved with the name of its registered entry."""
 
     registry: ClassVar[Registry | None] = None
 
     def __post_init__(self) -> None:
-        """Check every field against the bounds and the choices in its annotation."""
+        """Check every field against the bounds and the choices in its annotation; a field may stay open."""
         for field in dataclasses.fields(self):
-            check(field.name, getattr(self, field.name), _annotations(type(self))[field.name])
+            value = getattr(self, field.name)
+            if value is not None or field.default is not OPEN:
+                check(field.name, value, _annotations(type(self))[field.name])
 
     @property
     def name(self) -> str:
-        """The name of the registered thing that this config describes: the file it is defined in, or its path."""
+        """The name of the registered entry that this config belongs to; for a user's own file, its path."""
         module = type(self).__module__
         return module if module.endswith(".py") else module.rpartition(".")[2]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values; :meth:`from_dict` of the same class turns them back."""
+        """Return plain JSON values; :meth:`from_dict` of the same class restores the config."""
         values = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
         return {"name": self.name, **self._content(), **values} if self.registry else values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], *, files: Collection[str | Path] = ()) -> Self:
-        """Build the config that :meth:`to_dict` wrote; a key that is not a field is an error, not a default.
+        """Restore the config that :meth:`to_dict` returned; an unknown key is an error.
 
-        Values may come from anybody's file, so nothing outside of messi is imported for them but ``files``: those of
-        the caller's own that a method or data set is defined in.
+        The values may come from an untrusted file. Outside of messi only ``files`` are imported: the caller's own
+        files that define a method or a data set.
         """
         if not isinstance(values, dict):
-            raise MessiError(f"The settings of {cls.__qualname__} must be names and values, but are {values!r}.")
+            raise MessiError(f"The settings of {cls.__qualname__} must be names with values, but are {values!r}.")
         values = dict(values)
         if cls.registry:
             name = cls.registry.permitted(values.pop("name", None), values.pop("content", None), files)
@@ -125,7 +130,7 @@ class Config:
         return _build(cls, values, files)
 
     def _content(self) -> dict[str, str]:
-        """Return what tells a user's own file from an earlier version of it; our own have the version of messi."""
+        """Return the digest of a user's own file, to detect changes; messi's own files have the version of messi."""
         return {"content": content_digest(self.name)} if self.name.endswith(".py") else {}
 
     def fingerprint(self) -> str:
@@ -135,10 +140,13 @@ class Config:
 
 
 def _build(cls: type[ConfigType], values: dict[str, Any], files: Collection[str | Path]) -> ConfigType:
-    fields = {field.name for field in dataclasses.fields(cls)}
+    fields = {field.name: field for field in dataclasses.fields(cls)}
     for key in values:
         if key not in fields:
             raise unknown_name(f"setting of {cls.__qualname__}", key, fields)
+    for key, field in fields.items():
+        if key not in values and field.default is field.default_factory is dataclasses.MISSING:
+            raise MessiError(f"The settings of {cls.__qualname__} must include '{key}', which is missing.")
     return cls(**{key: _revive(_annotations(cls)[key], value, files) for key, value in values.items()})
 
 
@@ -157,23 +165,30 @@ def _revive(annotation: Any, value: Any, files: Collection[str | Path]) -> Any:
 
 
 def check(name: str, value: Any, annotation: Any) -> None:
-    """Raise unless a value has the type, is among the choices and lies in the bounds of its annotation."""
-    origin = typing.get_origin(annotation)
+    """Raise unless a value has the type of its annotation, is one of its choices and is within its bounds."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        annotation, *extras = typing.get_args(annotation)
-        check(name, value, annotation)
-        outside = [extra for extra in extras if isinstance(extra, Bounds) and value not in extra]
-        if outside:
-            raise MessiError(f"{name} must be {outside[0]}, but is {value!r}.")
+        check(name, value, arguments[0])
+        for bounds in arguments[1:]:
+            if isinstance(bounds, Bounds) and value not in bounds:
+                raise MessiError(f"{name} must be {bounds}, but is {value!r}.")
     elif origin in (typing.Union, types.UnionType):
-        for choice in typing.get_args(annotation) if value is not None else ():
+        for choice in arguments if value is not None else ():
             check(name, value, choice)
     elif origin is typing.Literal:
-        if value not in typing.get_args(annotation):
-            allowed = ", ".join(repr(choice) for choice in typing.get_args(annotation))
-            raise MessiError(f"{name} must be one of {allowed}, but is {value!r}.")
-    elif (wanted := _TYPES.get(origin or annotation)) and not _is_a(value, wanted):
+        if value not in arguments:
+            raise MessiError(f"{name} must be one of {', '.join(map(repr, arguments))}, but is {value!r}.")
+    else:
+        _check_type(name, value, origin or annotation, arguments)
+
+
+def _check_type(name: str, value: Any, kind: Any, arguments: tuple[Any, ...]) -> None:
+    wanted = _TYPES.get(kind)
+    if wanted and not _is_a(value, wanted):
         raise MessiError(f"{name} must be {wanted[0]}, but is {value!r}.")
+    if kind is tuple and arguments[1:] == (...,):
+        for item in value:
+            check(f"Each value of {name}", item, arguments[0])
 
 
 _TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {

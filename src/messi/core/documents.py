@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 from messi.core.checksum import KEY, MISMATCH, parse_values, require_old, values_checksum
 from messi.core.config import check
 from messi.core.errors import MessiError
-from messi.core.files import write_text
-from messi.core.regular import read_regular
+from messi.core.files import read_regular, write_text
 
 _Document = TypeVar("_Document")
 

@@ -1,33 +1,66 @@
-"""Writing files so that a reader, or a process that starts after a crash, never sees half of one."""
+"""Reading and writing files safely: only regular files are read, and no reader ever sees a partially written file."""
 
-import fcntl
+import errno
 import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 
-from messi.core.errors import MessiError
+from messi.core.errors import MessiError, writing
+from messi.core.lock import always, locked
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_LOCK = ".lock"
+# Windows has O_BINARY alone, and no other system has it.
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn an operating-system error (a full disk, no permission) into one sentence that names the file."""
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file for reading; anything else raises an OSError that names its kind.
+
+    A named pipe may never answer, and a device may never end.
+    """
+    require_regular(path)  # opening alone may block on a pipe, or trigger a device
+    handle = os.open(path, _READ)
     try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise MessiError(
-            f"Could not write {path}: {reason}. What was saved before is intact; "
-            "make room or choose another place, then run the same command again."
-        ) from error
+        _require_kind(os.fstat(handle).st_mode)  # it may have been replaced in between
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a regular file."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+def require_regular(path: Path) -> None:
+    """Raise an OSError that names the kind of anything but a regular file."""
+    _require_kind(path.stat().st_mode)
+
+
+def _require_kind(mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, f"it is {_KINDS.get(stat.S_IFMT(mode), 'a special file')}, not a regular file")
 
 
 def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a temporary file, bring it to disk, then put it in the place of ``path`` in one step."""
-    with writing(path), _folder_beside(path) as folder:
+    """Let ``write`` fill a temporary file, flush it to disk, then move it to ``path`` in one step."""
+    with writing(path), _temporary_folder(path) as folder:
         temporary = folder / path.name
         write(temporary)
         sync(temporary)
@@ -36,57 +69,49 @@ def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """Return what killed processes left beside a file that they were writing."""
+    """Return what killed processes left next to a file that they were writing."""
     name = re.compile(re.escape(path.name) + r"\.[0-9a-f]{8}\.tmp")
     return [place for place in path.parent.iterdir() if name.fullmatch(place.name)]
 
 
 @contextmanager
-def _folder_beside(path: Path) -> Iterator[Path]:
-    """Make a new folder for the block, into which nobody else can have put a link; remove what killed writes left."""
+def _temporary_folder(path: Path) -> Iterator[Path]:
+    """Create a private folder for the block, where nobody else can place a link; remove what killed processes left."""
     for place in leftovers(path):
-        with suppress(OSError):  # another process is still writing there, or it is not ours
+        with suppress(OSError, MessiError):  # another process is still writing there, or it belongs to another user
             _remove_unused(place)
-    folder, handle = _new_folder(path)
+    folder, lock = _new_folder(path)
     try:
-        yield folder
+        with lock:
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(handle)
 
 
-def _new_folder(path: Path) -> tuple[Path, int]:
-    """Return a new folder and the handle that marks it as in use."""
+def _new_folder(path: Path) -> tuple[Path, ExitStack]:
+    """Return a new folder, and the held lock that marks it as in use."""
     while True:
-        folder = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+        folder, lock = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp"), ExitStack()
         folder.mkdir(mode=0o700)
-        with suppress(FileNotFoundError):  # another process took it for a leftover before it was marked
-            handle = _open_folder(folder)
-            with suppress(OSError):  # some network disks have no locks, so nobody can take it for unused there either
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            if folder.exists():
-                return folder, handle
-            os.close(handle)
+        with suppress(MessiError):  # some network disks have no locks, so no process can remove the folder there either
+            lock.enter_context(locked(folder, folder / _LOCK, wait=True, remove=always))
+        if folder.exists():  # or else another process removed it as a leftover before it was locked
+            return folder, lock
+        lock.close()
 
 
 def _remove_unused(place: Path) -> None:
     if place.is_symlink() or not place.is_dir():
         place.unlink()
         return
-    handle = _open_folder(place)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(place)
-    finally:
-        os.close(handle)
-
-
-def _open_folder(folder: Path) -> int:
-    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    with locked(place, place / _LOCK, remove=always):
+        shutil.rmtree(place, ignore_errors=True)  # on Windows, this leaves the lock file, which is open
+    with suppress(OSError):
+        place.rmdir()
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically; half of a character, as names of files may hold, becomes a question mark."""
+    """Write a text file atomically; half a character, which file names may hold, becomes a question mark."""
     write_bytes(path, text.encode("utf-8", "replace"))
 
 
@@ -100,8 +125,11 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or a folder's list of files, to the disk itself."""
-    handle = os.open(path, os.O_RDONLY)
+    """Flush a file, or a folder's list of files, to the disk."""
+    windows = os.name == "nt"
+    if windows and path.is_dir():
+        return  # Windows cannot open a folder
+    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)  # Windows flushes only what is open for writing
     try:
         os.fsync(handle)
     finally:

@@ -1,5 +1,6 @@
-"""What is installed and on which machine: for bug reports and beside every result."""
+"""Versions and hardware: for bug reports, and recorded with every result."""
 
+import os
 import platform
 from importlib import metadata
 
@@ -13,7 +14,7 @@ def version() -> str:
 
 def environment() -> dict[str, str]:
     """Return versions and hardware by name."""
-    import torch  # noqa: PLC0415 (the report reads versions without torch)
+    import torch  # noqa: PLC0415 (the report needs the version without torch)
 
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return {
@@ -24,3 +25,20 @@ def environment() -> dict[str, str]:
         "gpu": ", ".join(gpus) or "none",
         "cpu_threads": str(torch.get_num_threads()),
     }
+
+
+def physical_memory() -> int | None:
+    """Return the bytes of memory of this machine, or None on a system that does not report them, such as Windows."""
+    return _pages("SC_PHYS_PAGES")
+
+
+def free_memory() -> int | None:
+    """Return the bytes of unused memory, or None on a system that does not report them, such as macOS."""
+    return _pages("SC_AVPHYS_PAGES")
+
+
+def _pages(name: str) -> int | None:
+    try:
+        return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None

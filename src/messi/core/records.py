@@ -9,9 +9,8 @@ from typing import ClassVar, Literal
 
 from messi.core.checksum import MISMATCH, Running, checksum, parse_values
 from messi.core.documents import parse
-from messi.core.errors import MessiError
-from messi.core.files import writing
-from messi.core.regular import open_regular, read_regular
+from messi.core.errors import MessiError, writing
+from messi.core.files import open_regular, read_regular
 
 Role = Literal["train", "source_val", "unseen_val", "source_test", "target"]
 """What an example is for: of source domains to train, validate and test on; of unseen ones to validate and test on."""

@@ -1,4 +1,4 @@
-"""The folder is the registry: a public file in a package is an entry, and its name is the file's name."""
+"""The folder is the registry: every file of a package is an entry of the same name; subpackages hold shared code."""
 
 import hashlib
 import importlib
@@ -17,7 +17,7 @@ from messi.core.errors import MessiError, unknown_name
 
 @dataclass(frozen=True)
 class Registry:
-    """The entries of one package; each of its public files defines one class of the same name."""
+    """The entries of one package; each of its files defines one class of the same name."""
 
     kind: str
     """What an entry is called in messages, such as 'algorithm'."""
@@ -26,10 +26,10 @@ class Registry:
     def names(self) -> list[str]:
         """Return the names of all entries, sorted."""
         path = importlib.import_module(self.package).__path__
-        return sorted(m.name for m in pkgutil.iter_modules(path) if not m.name.startswith("_") and not m.ispkg)
+        return sorted(module.name for module in pkgutil.iter_modules(path) if not module.ispkg)
 
     def load(self, name: str) -> Any:
-        """Return the class that the file is about: the file's name in CamelCase.
+        """Return the class of an entry: the one named like its file, in any case and without underscores.
 
         A name that ends in ``.py`` is the path of a user's own file.
         """
@@ -43,45 +43,48 @@ class Registry:
         classes = [value for key, value in vars(module).items() if isinstance(value, type) and key.lower() == wanted]
         own = [cls for cls in classes if cls.__module__ == module.__name__]
         if not own:
-            raise MessiError(f"The {self.kind} file {name} must define a class named like the file, in any case.")
+            raise MessiError(
+                f"The {self.kind} file {name} must define a class named like the file, such as {_class_name(name)}."
+            )
         return own[0]
 
     def permitted(self, name: object, digest: object, files: Collection[str | Path]) -> str:
-        """Return a name that stands in a file as one to load: our own, or one of the caller's files of that name.
+        """Return the entry to load for a name that was read from a file: our own, or one of the caller's ``files``.
 
-        Whoever wrote the file must not decide what is run. ``digest`` is that of the file at the time.
+        Whoever wrote the file that was read must not decide which code is executed. ``digest`` identifies the content
+        of the user's own file when it was used.
         """
         if not isinstance(name, str):
-            raise MessiError(f"The {self.kind} must be given by its name, but is {name!r}.")
+            raise MessiError(f"The {self.kind} must be a name, but is {name!r}.")
         if not name.endswith(".py"):
             return name
         for file in files:
             if short_name(str(file)) == short_name(name):
                 if content_digest(file) != digest:
                     logging.getLogger("messi").warning(
-                        "%s has changed since it was used for this (its digest was %s), so answers may differ.",
+                        "%s has changed since this was trained (its digest was %s), so results may differ.",
                         *(file, digest),
                     )
                 return str(file)
         raise MessiError(
-            f"The {self.kind} '{short_name(name)}' is defined in a file of its own, {name}, which is only run if you "
-            "name it: with --algorithm FILE, or in Python with algorithm=FILE or files=[FILE]."
+            f"The {self.kind} '{short_name(name)}' is defined in the file {name}, which is only run if you name it: "
+            "with --algorithm FILE, or in Python with algorithm=FILE or files=[FILE]."
         )
 
     def config(self, name: str) -> Any:
-        """Return the config class of an entry: the ``Config`` in its class, or the class when it is one itself."""
+        """Return the config class of an entry: the nested ``Config``, or the class itself if it is a config."""
         cls = self.load(name)
         config = getattr(cls, "Config", cls)
-        if config.__module__ != cls.__module__:  # it would be taken for a config of that other file
+        if config.__module__ != cls.__module__:  # its name would be that of the other file
             raise MessiError(
-                f"The {self.kind} file {name} must define a Config of its own in {cls.__name__}, "
+                f"The {self.kind} file {name} must define its own Config in {cls.__name__}, "
                 f"such as 'class Config({config.__qualname__})'."
             )
         return config
 
 
 def content_digest(file: str | Path) -> str:
-    """Return 12 hex digits of the content of a user's own file."""
+    """Return 12 hex digits that identify the content of a user's own file."""
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
     except OSError as error:
@@ -89,23 +92,27 @@ def content_digest(file: str | Path) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return the name of an entry to show: for a user's own file that without its folder."""
+    """Return the name of an entry to show: a user's own file without folder and suffix."""
     return Path(name).stem if name.endswith(".py") else name
 
 
+def _class_name(name: str) -> str:
+    return short_name(name).title().replace("_", "")
+
+
 def _from_file(kind: str, path: Path) -> ModuleType:
-    """Import a file once; its module is named by its path, so that a config made from it says where to find it."""
+    """Import a file once. The module is named by its path, so a config made from it states where to find it."""
     if str(path) in sys.modules:
         return sys.modules[str(path)]
     if not path.is_file():
         raise MessiError(f"There is no {kind} file {path}.")
     spec = importlib.util.spec_from_file_location(str(path), path)
-    assert spec is not None and spec.loader is not None  # noqa: S101, PT018 (told to the type checker; it ends in .py)
+    assert spec is not None and spec.loader is not None  # noqa: S101, PT018 (for the type checker; it ends in .py)
     module = importlib.util.module_from_spec(spec)
     sys.modules[str(path)] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[str(path)]
-        raise MessiError(f"The {kind} file {path} cannot be run ({type(error).__name__}: {error}).") from error
+        raise MessiError(f"The {kind} file {path} cannot be imported ({type(error).__name__}: {error}).") from error
     return module

@@ -1,30 +1,32 @@
-"""A run is a folder. Its state is what lies on disk, so it survives any crash.
+"""A run is a folder. Its state is what is on disk, so it survives any crash.
 
-Every document has a checksum of its own, and ``result.json``, which is written last, has those of all other files: so
-a file that is damaged, or that belongs to another run, is refused when it is read.
+Every document has a checksum, and ``result.json``, which is written last, has the checksums of all other files. A file
+that is damaged or belongs to another run is therefore refused when it is read.
 """
 
 import dataclasses
-import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from messi.core.checksum import file_checksum, parse_values, values_checksum
 from messi.core.documents import parse_document, read_values, write_document
-from messi.core.errors import MessiError
-from messi.core.files import leftovers, writing
+from messi.core.errors import MessiError, writing
+from messi.core.files import leftovers, read_regular
+from messi.core.lock import locked
 from messi.core.records import Record, read_records
-from messi.core.regular import read_regular
 from messi.core.run_documents import Diagnostics, Result, RunDescription, Timing
 
 State = Literal["new", "started", "done"]
+PLAN = "plan.json"
+"""In the folder of a plan: its experiment and options."""
+_SEPARATORS = str.maketrans(dict.fromkeys('/\\:*?"<>|' if os.name == "nt" else "/", "-"))
 _Document = TypeVar("_Document")
 _NAMED = 10
-"""Runs that a sentence names."""
+"""The number of runs that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class RunDir:
 
     @property
     def description(self) -> Path:
-        """``run.json``: config, data, classes, versions; written once, before anything else."""
+        """``run.json``: config, data, classes and versions; written once, before anything else."""
         return self.path / "run.json"
 
     @property
@@ -45,12 +47,12 @@ class RunDir:
 
     @property
     def seen(self) -> Path:
-        """``seen.safetensors``: digests of all examples but the target's, by which they are recognised elsewhere."""
+        """``seen.safetensors``: digests of all examples except the target's, to recognise them in other data."""
         return self.path / "seen.safetensors"
 
     @property
     def last(self) -> Path:
-        """``last.safetensors``: the state that training continues from."""
+        """``last.safetensors``: the checkpoint from which training resumes."""
         return self.path / "last.safetensors"
 
     @property
@@ -70,7 +72,7 @@ class RunDir:
 
     @property
     def timing(self) -> Path:
-        """``timing.json``: how long training and prediction took, which differs where the result must not."""
+        """``timing.json``: how long training and prediction took; unlike the result, it differs between repetitions."""
         return self.path / "timing.json"
 
     @property
@@ -80,32 +82,32 @@ class RunDir:
 
     @property
     def report(self) -> Path:
-        """``report.html``: the page to look at."""
+        """``report.html``: the report for people."""
         return self.path / "report.html"
 
     def state(self) -> State:
-        """Return how far this run is."""
+        """Return whether this run is new, started or done."""
         if self.result.exists():
             return "done"
         return "started" if self.description.exists() else "new"
 
     def read_description(self) -> RunDescription:
-        """Return what ``run.json`` says."""
+        """Read ``run.json``."""
         return self._read(self.description, RunDescription)
 
     def read_result(self) -> Result:
-        """Return what ``result.json`` says."""
+        """Read ``result.json``."""
         return self._read(self.result, Result)
 
     def read_timing(self) -> Timing:
-        """Return what ``timing.json`` says."""
+        """Read ``timing.json``."""
         timing = self._read(self.timing, Timing)
         if timing.run not in (None, self.identity()):
             raise MessiError(f"{self.timing} belongs to another run; restore the right one, or remove it.")
         return timing
 
     def read_diagnostics(self) -> Diagnostics:
-        """Return what ``diagnostics.json`` says."""
+        """Read ``diagnostics.json``."""
         return self._read(self.diagnostics, Diagnostics)
 
     def read_records(self) -> list[Record]:
@@ -116,28 +118,28 @@ class RunDir:
         return read_records(self.records)
 
     def identity(self) -> str:
-        """Return what tells this run from all others: the checksum of ``run.json``."""
+        """Return the identity of this run: the checksum of ``run.json``."""
         return values_checksum(self._values(self.description))
 
     def find_model(self) -> Path:
-        """Return the file of the selected model, or raise what the folder is instead."""
+        """Return the file of the selected model, or raise an error that states what is missing."""
         if not self.model.exists():
             raise self._missing(self.model)
         return self.model
 
     def is_finished(self, config: dict[str, Any], version: str) -> bool:
-        """Tell whether this very run was done before."""
+        """Return whether a run with the same config and version is done."""
         if self.state() != "done":
             return False
         described = self.read_description()
         return described.config == config and described.version == version
 
     def begin(self, description: RunDescription) -> None:
-        """Make the folder and describe the run, or check that the folder is of this very run."""
+        """Describe a new run, or check that the folder belongs to this run."""
         if self.state() == "new":
             ours = {self.path / "lock", *leftovers(self.description)}
             if not ours.issuperset(self.path.iterdir()):
-                raise MessiError(f"{self.path} has files but is no run folder; choose a new folder with --out.")
+                raise MessiError(f"{self.path} contains files but is not a run folder; choose a new folder with --out.")
             write_document(self.description, description)
             return
         before = self.read_description()
@@ -145,35 +147,35 @@ class RunDir:
             if getattr(before, key) != getattr(description, key):
                 changed = _difference(getattr(before, key), getattr(description, key))
                 raise MessiError(
-                    f"{self.path} holds a run with another {key}: {changed}. Choose another folder with --out."
+                    f"{self.path} contains a run with another {key}: {changed}. Choose another folder with --out."
                 )
         self.require_data(description.data)
 
     def finish(self, result: Result, records: str) -> None:
-        """Write the result, and with it the checksums of all that belongs to it; ``records`` is that of the records.
+        """Write the result with the checksums of all files that belong to it; ``records`` is that of the records.
 
-        How long it took does not: a run that was resumed ends with the same result, to the bit, and another timing.
+        The timing does not belong to it: a resumed run has bit for bit the same result, but another timing.
         """
         files = {file.relative_to(self.path).as_posix(): file_checksum(file) for file in self._results()}
         write_document(self.result, dataclasses.replace(result, files=files | {self.records.name: records}))
 
     def _results(self) -> list[Path]:
-        """Return the files that belong to the result, the records aside."""
+        """Return the files that belong to the result, except the records."""
         single = (self.description, self.seen, self.model, self.diagnostics)
         return [*(file for file in single if file.exists()), *sorted(self.examples.glob("*"))]
 
     def require_data(self, fingerprint: str) -> None:
-        """Refuse to go on with this run, or to give out its result, as that of data that has changed since."""
+        """Raise if the data has changed since the run, which must then neither be resumed nor reported."""
         if self.read_description().data != fingerprint:
             raise MessiError(
-                f"The data of the run {self.path} has changed since; train anew in another folder with --out, or "
+                f"The data has changed since the run {self.path}; train again in another folder with --out, or "
                 "restore the data."
             )
 
     def require_whole(self, path: Path) -> None:
-        """Refuse a file that is not the one that the run ended with; what an unfinished run has may be any."""
+        """Raise unless a file has the checksum in ``result.json``; files of an unfinished run are not checked."""
         if not path.is_relative_to(self.path) or ".." in path.relative_to(self.path).parts:
-            raise MessiError(f"{path} lies outside of the run {self.path} that names it; do not trust that run.")
+            raise MessiError(f"{path} is outside the run {self.path} that names it; do not trust that run.")
         if path in (self.result, self.timing) or self.state() != "done":
             return
         files = self.read_result().files
@@ -181,37 +183,28 @@ class RunDir:
         if name in files:
             if file_checksum(path) != files[name]:
                 raise MessiError(
-                    f"{path} is damaged, or of another run: its checksum is not the one that result.json has. "
+                    f"{path} is damaged or belongs to another run: its checksum differs from that in result.json. "
                     f"{self._remedy(path)}"
                 )
         elif files:
-            raise MessiError(f"{path} does not belong to the run: result.json does not know it. Remove it.")
+            raise MessiError(f"{path} does not belong to the run: result.json does not list it. Remove it.")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out of this folder for the duration of the block."""
+        """Keep other processes out of this folder during the block; leave neither folder nor lock if no run began."""
         fresh = not self.path.exists()
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise MessiError(f"Another process is working on {self.path}; wait for it or stop it.") from error
-            try:
+            with locked(self.path, self.path / "lock", remove=self._is_new):
                 yield
-            finally:
-                self._leave_as_found(fresh=fresh)
         finally:
-            os.close(handle)
+            if fresh and self._is_new():
+                with suppress(OSError):  # another process has begun to use it
+                    self.path.rmdir()
 
-    def _leave_as_found(self, *, fresh: bool) -> None:
-        """Where no run began, take away what locking the folder made."""
-        if self.state() == "new":
-            (self.path / "lock").unlink()
-            if fresh:
-                self.path.rmdir()
+    def _is_new(self) -> bool:
+        return self.state() == "new"
 
     def _read(self, path: Path, kind: type[_Document]) -> _Document:
         values = self._values(path)
@@ -219,10 +212,10 @@ class RunDir:
         try:
             return parse_document(kind, values)
         except MessiError as error:
-            raise MessiError(f"{path} is not one that this version can read: {error} {self._remedy(path)}") from error
+            raise MessiError(f"{path} cannot be read by this version: {error} {self._remedy(path)}") from error
 
     def _values(self, path: Path) -> dict[str, Any]:
-        """Return the values of a document that fit its checksum."""
+        """Return the values of a document after comparing them with its checksum."""
         if not path.exists():
             raise self._missing(path)
         try:
@@ -233,52 +226,52 @@ class RunDir:
             raise self._damaged(path, error) from error
 
     def _version(self, values: dict[str, Any]) -> object:
-        """Return the version that wrote a document, which ``run.json`` says of all of them."""
+        """Return the version of messi that wrote a document; ``run.json`` states it for all documents."""
         return values.get("version") or parse_values(read_regular(self.description)).get("version")
 
     def _damaged(self, path: Path, error: Exception) -> MessiError:
         return MessiError(f"{path} is damaged: {error}. {self._remedy(path)}")
 
     def _remedy(self, path: Path) -> str:
-        """Say how to get a file again."""
-        # Without its result a run is finished anew, with all that is measured at its end, but not trained.
+        """Return advice on how to restore a file."""
+        # Without result.json, repeating the command measures everything again, but does not train.
         first = self.path if path in (self.description, self.records, self.model) else self.result
         remedy = f"Restore it from a copy, or delete {first} and repeat the command that made it."
         return f"{remedy} Or remove it to get a report without it." if path == self.diagnostics else remedy
 
     def _missing(self, path: Path) -> MessiError:
-        """Say what the folder is instead of that of a finished run."""
+        """Describe why a file of a finished run is missing."""
         if not self.path.is_dir():
-            return MessiError(f"There is no folder {self.path}; name the folder of a run, which holds run.json.")
+            return MessiError(f"There is no folder {self.path}; name the folder of a run, which contains run.json.")
         state = self.state()
         if state == "new":
-            return MessiError(f"{self.path} is no run folder: run.json is missing. {_advice(self.path)}")
+            return MessiError(f"{self.path} is not a run folder: run.json is missing. {_advice(self.path)}")
         if state == "started":
             return MessiError(
                 f"{self.path} is not a finished run: {path.name} is missing. "
-                "The same command that began it continues it."
+                "Repeat the command that started it to resume it."
             )
         return MessiError(f"{self.path} is damaged: {path.name} is missing. {self._remedy(path)}")
 
 
 def runs_inside(folder: Path) -> list[Path]:
-    """Return the run folders that lie in a folder, as those of several targets do."""
+    """Return the run folders inside a folder, such as those of several targets."""
     places = sorted(folder.iterdir()) if folder.is_dir() else []
     return [place for place in places if RunDir(place).description.is_file()]
 
 
 def _advice(folder: Path) -> str:
-    """Say which folder to name instead of one that is no run."""
+    """Suggest which folder to name instead of one that is not a run."""
     names = [run.name for run in runs_inside(folder)]
     if not names:
         return "Name the folder of a run."
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"It holds {len(names)} runs: {', '.join(names[:_NAMED])}{more}; name one of them."
+    return f"It contains {len(names)} runs: {', '.join(names[:_NAMED])}{more}; name one of them."
 
 
 def folder_name(text: str) -> str:
-    """Return a text, such as the name of a domain, as that of a folder which lies in the one that it is put into."""
-    name = text.replace("/", "-")
+    """Turn a text, such as the name of a domain, into a folder name that cannot leave the parent folder."""
+    name = text.translate(_SEPARATORS)
     return name.replace(".", "-") if name in (".", "..") else name
 
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from messi.core.checksum import KEY, METADATA, MISMATCH, checksum, parse_values, require_old
 from messi.core.errors import MessiError
-from messi.core.files import replace_atomically
-from messi.core.regular import require_regular
+from messi.core.files import replace_atomically, require_regular
 
 _BLANK = "0" * 32
 _PLACE = re.compile(rb'\\"checksum\\": \\"([0-9a-f]{32})\\"')  # a JSON text in a JSON text

@@ -1,8 +1,8 @@
-"""Unpacking archives that come from elsewhere: every entry is checked before the first one is written.
+"""Unpacking archives from untrusted sources: every entry is checked before the first one is written.
 
-The folder gets its name only when all of the archive is in it. Entries are files, folders and, in tar, links; they and
-what links point to must lie inside. A link's target may go up only at its beginning and nothing may lie below a link:
-so a path on paper is the path on the disk, and the check of one holds for the other.
+The folder gets its name only when the archive is completely unpacked. Entries are files, folders and, in tar, links;
+entries and link targets must be inside the folder. A link's target may go up only at its start, and no entry may be
+below a link. A path in the archive is therefore the path on the disk, and checking the former is enough.
 """
 
 import itertools
@@ -20,30 +20,29 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from messi.core.errors import MessiError
-from messi.core.files import sync, writing
-from messi.data.disk import claimed, require_room
+from messi.core.errors import MessiError, writing
+from messi.core.files import sync
+from messi.core.lock import always, locked
+from messi.data.disk import require_space
 
 _DAMAGE = (
     *(EOFError, LZMAError, NotImplementedError, OSError, RuntimeError, ValueError),
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error),
 )
-"""What zipfile and tarfile raise for what they cannot read; NotImplementedError for a compression that they lack."""
+"""Errors of zipfile and tarfile for unreadable archives; NotImplementedError for an unsupported compression."""
 _LONGEST_ZIP_END = 22 + 0xFFFF
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a zip, tar or tar.gz, told apart by content, into a folder that is not there yet."""
+    """Unpack a zip, tar or tar.gz, distinguished by content, into a folder that does not exist yet."""
     if folder.exists():
-        raise MessiError(f"{archive} cannot be unpacked to {folder}, which is there already; remove that first.")
-    lock = folder.with_name(folder.name + ".unpacking.lock")
-    with claimed(lock):
-        try:
-            with _reading(archive), archive.open("rb") as file:
-                unpack_kind = _unpack_zip if file.read(2) == b"PK" else _unpack_tar
-            unpack_kind(archive, folder)
-        finally:
-            lock.unlink()
+        raise MessiError(f"{archive} cannot be unpacked to {folder}, which already exists; remove it first.")
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder, folder.with_name(folder.name + ".unpacking.lock"), remove=always):
+        with _reading(archive), archive.open("rb") as file:
+            unpack_kind = _unpack_zip if file.read(2) == b"PK" else _unpack_tar
+        unpack_kind(archive, folder)
 
 
 def _unpack_zip(archive: Path, folder: Path) -> None:
@@ -63,42 +62,42 @@ def _unpack_tar(archive: Path, folder: Path) -> None:
         _refuse_faults(archive, [(entry.name, _tar_fault(entry, files, links)) for entry in entries])
         for entry in entries:
             entry.mode = 0o755 if entry.isdir() else 0o644
-        # A second line of defence, which Python has since 3.11.4; the checks above do not rest on it.
+        # A second line of defence, since Python 3.11.4; the checks above do not depend on it.
         file.extraction_filter = getattr(tarfile, "data_filter", None)
         _fill(archive, folder, sum(entry.size for entry in entries if entry.isreg()), file.extractall)
 
 
 def _check_number(archive: Path, found: int) -> None:
-    """Raise unless all entries were found: zipfile passes over those that a damaged length hides."""
+    """Raise unless all entries were found: zipfile skips entries that a damaged length hides."""
     with archive.open("rb") as file:
         file.seek(max(0, archive.stat().st_size - _LONGEST_ZIP_END))
         end = file.read()
     place = end.rindex(b"PK\x05\x06")
     announced = int.from_bytes(end[place + 10 : place + 12], "little")
-    if announced not in (0xFFFF, found & 0xFFFF):  # with very many, their number stands elsewhere or is cut off
+    if announced not in (0xFFFF, found & 0xFFFF):  # a very large number is stored elsewhere or cut off
         raise zipfile.BadZipFile("its list of entries is damaged")
 
 
 def _open_tar(archive: Path) -> tarfile.TarFile:
     try:
         return tarfile.open(archive)
-    except tarfile.ReadError as error:  # it has a line for every kind of compression that was tried
-        raise tarfile.ReadError("it is damaged or no archive at all") from error
+    except tarfile.ReadError as error:  # it has a line for every compression that was tried
+        raise tarfile.ReadError("it is damaged or not an archive") from error
 
 
 def _check_end(file: tarfile.TarFile) -> None:
-    """Raise unless the entries end with an empty block: tarfile takes a damaged header for the end as well."""
-    stream = cast("IO[bytes]", file.fileobj)
-    stream.seek(file.offset)
-    if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-        raise tarfile.ReadError("it is damaged or cut short")
-    while stream.read(1 << 20):  # gzip compares its checksum when its end is read, and not before
+    """Raise unless the entries end with an empty block: tarfile also stops at a damaged header."""
+    content = cast("IO[bytes]", file.fileobj)
+    content.seek(file.offset)
+    if content.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+        raise tarfile.ReadError("it is damaged or truncated")
+    while content.read(1 << 20):  # gzip compares its checksum only at its end
         pass
 
 
 def _fill(archive: Path, folder: Path, size: int, extract: Callable[[Path], None]) -> None:
-    """Extract into a folder of another name, then give it its own."""
-    require_room(folder.parent, size, f"Unpacking {archive}")
+    """Extract into a temporary folder, then rename it."""
+    require_space(folder.parent, size, f"Unpacking {archive}")
     temporary = folder.with_name(folder.name + ".unpacking")
     with writing(folder):
         if temporary.exists():
@@ -106,7 +105,8 @@ def _fill(archive: Path, folder: Path, size: int, extract: Callable[[Path], None
         try:
             temporary.mkdir()
             extract(temporary)
-            os.sync()  # every file is on the disk before the folder's name says so
+            if hasattr(os, "sync"):  # Windows has no such call
+                os.sync()  # all files are on the disk before the folder has its name
             temporary.rename(folder)
             sync(folder.parent)
         finally:
@@ -121,7 +121,7 @@ def _reading(archive: Path) -> Iterator[None]:
         reason = (isinstance(error, OSError) and error.strerror) or textwrap.shorten(str(error), 100)
         raise MessiError(
             f"{archive} cannot be unpacked: {reason or 'it is damaged'}; "
-            "it must be a whole zip or tar archive, so delete it and run the same command again."
+            "it must be a complete zip or tar archive, so delete it and repeat the command."
         ) from error
 
 
@@ -148,11 +148,15 @@ def _tar_fault(entry: tarfile.TarInfo, files: Collection[PurePosixPath], links: 
     if fault := _name_fault(entry.name, is_folder=entry.isdir()):
         return fault
     if links.intersection(path.parents if entry.issym() else (path, *path.parents)):
-        return "lies behind a link"
+        return "is below a link"
     if entry.issym():
         return _target_fault(path, entry.linkname)
     if entry.islnk():
-        return None if PurePosixPath(entry.linkname) in files else "is a link to something that is no file in it"
+        return (
+            None
+            if PurePosixPath(entry.linkname) in files
+            else "is a link to something that is not a file in the archive"
+        )
     return None if entry.isreg() or entry.isdir() else "is neither a file nor a folder nor a link"
 
 

@@ -1,34 +1,50 @@
 """The augmentation of DomainBed and the paper for a whole batch, each image with its own random parameters.
 
 RandomResizedCrop(scale 0.7 to 1), horizontal flip, ColorJitter(0.3, 0.3, 0.3, 0.3) in random order, and
-RandomGrayscale(0.1). Given the same parameters the images are torchvision's to within 1/255, and the parameters have
-torchvision's distribution. Values stay whole numbers from 0 to 255 between the steps, as they do there; some shortcuts
+RandomGrayscale(0.1). With the same parameters the images equal torchvision's to within 1/255, and the parameters have
+torchvision's distribution. Values are whole numbers from 0 to 255 after every step, as in torchvision; some shortcuts
 below hold for whole numbers only.
 
-This file draws the parameters and is the reference and the code for a CPU, where one image at a time stays in the
-cache. ``kernels`` does the same on a GPU.
+This file draws the parameters and contains the CPU code, which is the reference. ``augment_kernels`` does the same on
+a GPU.
 Legend: B images of three channels.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from messi.core.batch import InputSpec
+from messi.core.config import OPEN, Config
 from messi.data.images import Images
-from messi.data.resize import resize
+from messi.data.preprocess import resize
 
 SCALE, RATIO, JITTER, GRAY = (0.7, 1.0), (3 / 4, 4 / 3), 0.3, 0.1
 _ATTEMPTS = 10
 _RED, _GREEN, _BLUE = 0.2989, 0.587, 0.114
+Augmentation = Literal["domainbed", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentationConfig(Config):
+    """Which images are augmented, and how."""
+
+    augmentation: Augmentation = OPEN
+    """Augmentation of the training images; by default the one that suits the data set."""
+    validation_augmentation: bool = OPEN
+    """Augment the source validation images as well, as DomainBed does."""
+
+
+NO_AUGMENTATION = AugmentationConfig(augmentation="none", validation_augmentation=False)
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What is done to each image."""
+    """The random parameters of each image."""
 
     boxes: Tensor
     """[B, 4] top, left, height, width of the crop, in pixels."""
@@ -37,9 +53,9 @@ class Parameters:
     factors: Tensor
     """[B, 4] brightness, contrast, saturation, hue."""
     order: Tensor
-    """[B, 4] in which order these four are changed."""
+    """[B, 4] the order in which these four are changed."""
     gray: Tensor
-    """[B] True where the colours are taken away."""
+    """[B] True where the image becomes grey."""
 
     def __getitem__(self, rows: slice) -> "Parameters":
         return self.map(lambda values: values[rows])
@@ -49,37 +65,37 @@ class Parameters:
         return Parameters(**{name: change(values) for name, values in vars(self).items()})
 
 
-def draw_parameters(sizes: Tensor, stream: torch.Generator) -> Parameters:
+def draw_parameters(sizes: Tensor, random: torch.Generator) -> Parameters:
     """Draw the parameters for images of the given sizes [B, 2]."""
     batch = len(sizes)
-    factors = 1 + JITTER * (2 * torch.rand(batch, 4, generator=stream) - 1)
-    factors[:, 3] -= 1  # the hue is moved, not multiplied
+    factors = 1 + JITTER * (2 * torch.rand(batch, 4, generator=random) - 1)
+    factors[:, 3] -= 1  # the hue is shifted, not multiplied
     return Parameters(
-        boxes=draw_boxes(sizes, stream),
-        flip=torch.rand(batch, generator=stream) < 0.5,
+        boxes=draw_boxes(sizes, random),
+        flip=torch.rand(batch, generator=random) < 0.5,
         factors=factors,
-        order=torch.rand(batch, 4, generator=stream).argsort(1),
-        gray=torch.rand(batch, generator=stream) < GRAY,
+        order=torch.rand(batch, 4, generator=random).argsort(1),
+        gray=torch.rand(batch, generator=random) < GRAY,
     )
 
 
-def draw_boxes(sizes: Tensor, stream: torch.Generator) -> Tensor:
-    """Draw a crop for each size [B, 2]: the first of ten tries that fits, or else the largest in the middle."""
+def draw_boxes(sizes: Tensor, random: torch.Generator) -> Tensor:
+    """Draw a crop for each size [B, 2]: the first of ten attempts that fits, or else the largest central one."""
     size = sizes[:, None].double()
-    tries = torch.rand(len(sizes), _ATTEMPTS, 4, generator=stream, dtype=torch.float64)
+    tries = torch.rand(len(sizes), _ATTEMPTS, 4, generator=random, dtype=torch.float64)
     area = size.prod(-1) * (SCALE[0] + (SCALE[1] - SCALE[0]) * tries[..., 0])
     low, high = math.log(RATIO[0]), math.log(RATIO[1])
     ratio = torch.exp(low + (high - low) * tries[..., 1])
     extent = torch.stack([(area / ratio).sqrt(), (area * ratio).sqrt()], -1).round()
-    room = size - extent + 1
-    corner = (room * tries[..., 2:]).floor()
-    fits = ((extent > 0) & (room > 0)).all(-1)
+    positions = size - extent + 1
+    corner = (positions * tries[..., 2:]).floor()
+    fits = ((extent > 0) & (positions > 0)).all(-1)
     first = fits.int().argmax(1)[:, None, None].expand(-1, 1, 4)
     boxes = torch.cat([corner, extent], -1).gather(1, first).squeeze(1)
-    return torch.where(fits.any(1, keepdim=True), boxes, _largest_in_the_middle(sizes.double())).int()
+    return torch.where(fits.any(1, keepdim=True), boxes, _largest_centred(sizes.double())).int()
 
 
-def _largest_in_the_middle(sizes: Tensor) -> Tensor:
+def _largest_centred(sizes: Tensor) -> Tensor:
     height, width = sizes.unbind(-1)
     extent = torch.stack(
         [torch.minimum(height, (width / RATIO[0]).round()), torch.minimum(width, (height * RATIO[1]).round())], -1
@@ -87,8 +103,17 @@ def _largest_in_the_middle(sizes: Tensor) -> Tensor:
     return torch.cat([((sizes - extent) / 2).floor(), extent], -1)
 
 
+def prepare_augmented(images: Images, parameters: Parameters, spec: InputSpec) -> Tensor:
+    """Augment and normalise images of three channels on the device of the parameters: [B, 3, height, width]."""
+    if parameters.boxes.device.type == "cpu":
+        return augment(images, parameters, spec)
+    from messi.data import augment_kernels  # noqa: PLC0415 (requires Triton, which only CUDA builds of torch include)
+
+    return augment_kernels.augment(images, parameters, spec)
+
+
 def augment(images: Images, parameters: Parameters, spec: InputSpec) -> Tensor:
-    """Return augmented and normalised images of three channels: [B, 3, height, width]."""
+    """Augment and normalise images of three channels on a CPU: [B, 3, height, width]."""
     changes = (brightness, contrast, saturation, hue)
     gray, orders = parameters.gray.tolist(), parameters.order.tolist()
     factors: list[list[float]] = parameters.factors.tolist()
@@ -102,32 +127,32 @@ def augment(images: Images, parameters: Parameters, spec: InputSpec) -> Tensor:
 
 
 def luminance(image: Tensor) -> Tensor:
-    """Return the brightness that the eye sees, in whole numbers: [3, H, W] -> [H, W]."""
+    """Return the perceived brightness in whole numbers: [3, H, W] -> [H, W]."""
     red, green, blue = image
     gray: Tensor = red * _RED
     return gray.add_(green, alpha=_GREEN).add_(blue, alpha=_BLUE).floor_()
 
 
 def brightness(image: Tensor, factor: float) -> Tensor:
-    """Multiply."""
+    """Multiply all values by a factor."""
     return _whole(image * factor)
 
 
 def contrast(image: Tensor, factor: float) -> Tensor:
-    """Move away from, or towards, the image's mean luminance."""
+    """Move values away from, or towards, the image's mean luminance."""
     return _whole((image * factor).add_(luminance(image).mean() * (1 - factor)))
 
 
 def saturation(image: Tensor, factor: float) -> Tensor:
-    """Move away from, or towards, each pixel's luminance."""
+    """Move values away from, or towards, each pixel's luminance."""
     return _whole((image * factor).add_(luminance(image).mul_(1 - factor)))
 
 
 def hue(image: Tensor, shift: float) -> Tensor:
-    """Turn the colour circle by a share of itself, at the same saturation and value.
+    """Rotate the colour circle by a fraction of a turn, at the same saturation and value.
 
-    A colour lies at ``sector`` (0 to 6) of the circle, and the shade of a channel is its distance from that channel's
-    own place. The difference of whole numbers, cut to 0 and 1, is a comparison ten times faster than a real one.
+    A colour is at ``sector`` (0 to 6) of the circle, and the shade of a channel is its distance from the position of
+    that channel. The difference of whole numbers, clamped to 0 and 1, is ten times faster than a comparison.
     """
     red, green, blue = image
     value, low = torch.maximum(torch.maximum(red, green), blue), torch.minimum(torch.minimum(red, green), blue)

@@ -1,4 +1,4 @@
-"""One picture of a whole data set: a row for every domain, a column for every class."""
+"""A picture of a data set: a row per domain, a column per class."""
 
 import torch
 from PIL import Image, ImageDraw, ImageFont
@@ -15,9 +15,9 @@ _PAPER, _INK, _EMPTY, _FAINT = "#ffffff", "#1b1f24", "#eef0f2", "#8a929c"
 
 
 def contact_sheet(examples: Examples) -> Image.Image:
-    """Draw an example of every class in every domain; of very many, evenly spaced ones are shown and the rest told."""
+    """Draw one example of every class in every domain; if there are too many, evenly spaced ones, which it states."""
     if not isinstance(examples.inputs, Images):
-        raise MessiError("This data has features and no images, so there is no picture of it.")
+        raise MessiError("This data has features and no images, so no picture can be drawn.")
     domains = _spaced(len(examples.domain_names), MOST_DOMAINS)
     classes = _spaced(len(examples.classes), MOST_CLASSES)
     font = ImageFont.load_default(TEXT)
@@ -80,9 +80,9 @@ def _spaced(number: int, most: int) -> list[int]:
 
 
 def _caption(examples: Examples, domains: list[int], classes: list[int]) -> str:
-    def told(shown: int, there: int, what: str) -> str:
-        return f"{there} {what}" if shown == there else f"{shown} of {there} {what}"
+    def count(shown: int, total: int, what: str) -> str:
+        return f"{total} {what}" if shown == total else f"{shown} of {total} {what}"
 
-    of_domains = told(len(domains), len(examples.domain_names), "domains")
-    of_classes = told(len(classes), len(examples.classes), "classes")
+    of_domains = count(len(domains), len(examples.domain_names), "domains")
+    of_classes = count(len(classes), len(examples.classes), "classes")
     return f"{len(examples):,} images, {of_domains}, {of_classes}"

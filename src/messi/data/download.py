@@ -1,43 +1,57 @@
-"""Downloads that go on where they were: after a broken connection, a full disk or a killed process."""
+"""Downloads that resume after a broken connection, a full disk or a killed process.
+
+The bytes of an incomplete file are in ``FILE.part``. ``FILE.part.json`` records the remote file and its version, so
+that bytes of two versions are never combined.
+"""
 
 import hashlib
+import json
+import os
+import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from email.message import Message
 from http.client import HTTPException, HTTPResponse
+from io import FileIO
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from messi.core.errors import MessiError
-from messi.data.disk import amount, require_room
-from messi.data.partial_download import Origin, Partial, content_range, partial
+from messi.core.errors import MessiError, writing
+from messi.core.files import sync, write_text
+from messi.core.lock import always, locked
+from messi.core.text import bytes_text
+from messi.data.disk import require_space
 
-Progress = Callable[[int, int | None], None]
+Received = Callable[[int, int | None], None]
+"""Called with the bytes so far and the total (None if unknown)."""
 TIMEOUT = 30.0
 RESUMES, PAUSE = 3, 1.0
 _CHUNK = 1 << 20
+# A link in the place of the file is refused, not followed; Windows has no links to fear, but needs O_BINARY.
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _AGENT = "Mozilla/5.0 (compatible; messi)"
 
 
-def download(url: str, path: Path, *, size: int | None, checksum: str | None, progress: Progress | None = None) -> None:
-    """Bring a remote file to ``path``, whole or not at all.
+def download(url: str, path: Path, *, size: int | None, checksum: str | None, received: Received | None = None) -> None:
+    """Download a remote file to ``path``, completely or not at all.
 
     Args:
-        url: Where it is, with http or https.
-        path: Where it goes. If a file with this size and checksum is there already, nothing is done.
-        size: How many bytes it has, if known.
+        url: An http or https address.
+        path: The local file. If it exists with this size and checksum, nothing is downloaded.
+        size: The number of bytes, if known.
         checksum: ``sha256:...`` or ``md5:...``, if known.
-        progress: Called with the bytes so far and in all (None where unknown).
+        received: Called after every chunk.
 
     """
     if not url.startswith(("https://", "http://")):
-        raise MessiError(f"{url} cannot be downloaded: an address must begin with https:// or http://.")
+        raise MessiError(f"{url} cannot be downloaded: the address must start with https:// or http://.")
     if path.is_file() and not _difference(path, size, checksum):
         return
     with partial(path) as file:
-        transfer = _Transfer(url, file, size, checksum is not None, progress or _silent)
+        transfer = _Transfer(url, file, size, checksum is not None, received or _silent)
         transfer.run()
         if wrong := _difference(file.part, size, checksum):
             raise transfer.unexpected(wrong)
@@ -45,7 +59,7 @@ def download(url: str, path: Path, *, size: int | None, checksum: str | None, pr
 
 
 def _difference(path: Path, size: int | None, checksum: str | None) -> str | None:
-    """Say in what a file is not the expected one."""
+    """Return how a file differs from the expected one, or None."""
     got = path.stat().st_size
     if size is not None and got != size:
         return f"it has {got} bytes instead of {size}"
@@ -57,25 +71,141 @@ def _difference(path: Path, size: int | None, checksum: str | None) -> str | Non
     return None if digest == expected.lower() else f"its checksum is {kind}:{digest} instead of {checksum}"
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The remote file that the bytes come from."""
+
+    url: str
+    version: str | None
+    """Its ETag or modification date, if the server states one."""
+    total: int | None
+    """The number of bytes, if the server states it."""
+
+    @classmethod
+    def of(cls, url: str, response: HTTPResponse) -> "Origin":
+        """Describe the file that an answer starts to send."""
+        return cls(url, _version(response.headers), response.length)
+
+    def is_continued(self, headers: Message, have: int) -> bool:
+        """Return whether an answer is of the same version and starts after the ``have`` bytes that exist."""
+        start, total = content_range(headers)
+        same_size = None in (total, self.total) or total == self.total
+        return start == have and same_size and _version(headers) in (None, self.version)
+
+
+@dataclass(frozen=True)
+class Partial:
+    """The bytes downloaded so far for ``path``."""
+
+    path: Path
+    file: FileIO
+
+    @property
+    def part(self) -> Path:
+        """The file with the bytes."""
+        return _part(self.path)
+
+    @property
+    def note(self) -> Path:
+        """The file with their origin."""
+        return self.path.with_name(self.path.name + ".part.json")
+
+    @property
+    def have(self) -> int:
+        """The number of bytes so far."""
+        return os.fstat(self.file.fileno()).st_size
+
+    def origin(self) -> Origin | None:
+        """Return the origin of the bytes; None if there are no bytes or it is unknown."""
+        try:
+            origin = Origin(**json.loads(self.note.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+        return origin if self.have else None
+
+    def begin(self, origin: Origin) -> None:
+        """Start over with the bytes of this origin."""
+        self.clear()
+        write_text(self.note, json.dumps(asdict(origin)))
+
+    def append(self, content: bytes) -> None:
+        """Append bytes."""
+        rest = memoryview(content)
+        with writing(self.path):
+            while rest:  # a nearly full disk accepts only some of them
+                rest = rest[self.file.write(rest) :]
+
+    def clear(self) -> None:
+        """Discard the bytes, on the disk too: they must never be there with the origin of another version."""
+        with writing(self.path):
+            self.file.truncate(0)
+            os.fsync(self.file.fileno())
+
+    def finish(self) -> None:
+        """Move the complete file to its place."""
+        with writing(self.path):
+            self.file.close()  # Windows moves only closed files
+            sync(self.part)
+            self.part.replace(self.path)
+            sync(self.path.parent)
+            self.note.unlink(missing_ok=True)
+
+
+@contextmanager
+def partial(path: Path) -> Iterator[Partial]:
+    """Open the incomplete file for this process alone; remove it at the end if it has no bytes."""
+    part = _part(path)
+    with writing(part):
+        part.parent.mkdir(parents=True, exist_ok=True)
+    with locked(part, part.with_name(part.name + ".lock"), remove=always):
+        with writing(part):
+            file = FileIO(os.open(part, _APPEND, 0o666), "ab")
+        result = Partial(path, file)
+        try:
+            yield result
+        finally:
+            file.close()
+            if part.exists() and part.stat().st_size == 0:
+                part.unlink()
+                result.note.unlink(missing_ok=True)
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
+
+
+def content_range(headers: Message) -> tuple[int | None, int | None]:
+    """Return the first byte and the total number of bytes in ``Content-Range``; None for what it does not state."""
+    found = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(?:(\d+)|\*)", headers.get("Content-Range", ""))
+    start, total = found.groups() if found else (None, None)
+    return int(start) if start else None, int(total) if total else None
+
+
+def _version(headers: Message) -> str | None:
+    """Return what identifies a file byte for byte: its strong ETag, or else its modification date."""
+    tag = headers.get("ETag", "W/")
+    return headers.get("Last-Modified") if tag.startswith("W/") else tag
+
+
 class _BrokenError(Exception):
-    """The connection broke, and why."""
+    """The connection broke; the message states why."""
 
 
 @dataclass
 class _Transfer:
-    """One file on its way."""
+    """The download of one file."""
 
     url: str
     file: Partial
     size: int | None
     checked: bool
-    """Whether a checksum will tell if bytes of two versions were put together."""
-    progress: Progress
+    """Whether a checksum will reveal a mixture of two versions."""
+    received: Received
     reached: bool = False
     """Whether the server has answered."""
 
     def run(self) -> None:
-        """Ask for the missing bytes until all are here; give up after a few tries that bring none."""
+        """Request the missing bytes until the file is complete; give up after several attempts without any bytes."""
         origin = self._origin()
         whole = origin is not None and self.file.have == origin.total
         most, idle = self.file.have, 0
@@ -89,16 +219,16 @@ class _Transfer:
             idle = 0 if self.file.have > most else idle + 1
             most = max(most, self.file.have)
             if idle > RESUMES and not whole:
-                broken = f"the connection broke after {amount(self.file.have)} ({reason})"
-                raise self._failure(broken, "the same command goes on from there")
+                broken = f"the connection broke after {bytes_text(self.file.have)} ({reason})"
+                raise self._failure(broken, "repeating the command resumes the download")
 
     def unexpected(self, wrong: str) -> MessiError:
-        """Throw away what came and say in what it is not the expected file."""
+        """Discard the bytes and return an error that states how the file differs from the expected one."""
         self.file.clear()
-        return self._failure(f"{wrong}, so it is not kept", f"run the same command again or {self._by_hand}")
+        return self._failure(f"{wrong}, so it was discarded", f"repeat the command or {self._by_hand}")
 
     def _attempt(self) -> bool:
-        """Ask once for what is missing, take it in and tell whether the file is whole now."""
+        """Request the missing bytes once, write them, and return whether the file is complete."""
         origin = self._origin()
         try:
             response: HTTPResponse = urlopen(self._request(origin), timeout=TIMEOUT)  # noqa: S310 (http alone)
@@ -106,7 +236,7 @@ class _Transfer:
             with error:
                 if error.code == 416 and origin:
                     return self._at_the_end(error.headers)
-                answer = f"the server answers {error.code} {_reason(error)}"
+                answer = f"the server answered {error.code} {_reason(error)}"
                 raise self._failure(answer, f"try again later or {self._by_hand}") from error
         except (OSError, HTTPException) as error:
             if self.reached or not isinstance(error, URLError | TimeoutError):
@@ -117,7 +247,7 @@ class _Transfer:
             return self._take(response, origin)
 
     def _origin(self) -> Origin | None:
-        """Return what the bytes on the disk are of, if more can safely be put behind them."""
+        """Return the origin of the bytes on the disk, if more can safely be appended to them."""
         origin = self.file.origin()
         return origin if origin and origin.url == self.url and (origin.version or self.checked) else None
 
@@ -130,16 +260,18 @@ class _Transfer:
         return request
 
     def _at_the_end(self, headers: Message) -> bool:
-        """Handle the answer that nothing lies behind our bytes: they are all there is, or of another file."""
+        """Handle the answer that no bytes follow ours: the file is complete, or ours are of another version."""
         whole = content_range(headers)[1] == self.file.have
         if not whole:
             self.file.clear()
         return whole
 
     def _take(self, response: HTTPResponse, origin: Origin | None) -> bool:
-        """Take in an answer, behind the bytes that are here if it continues them."""
+        """Write an answer, after the existing bytes if it continues them."""
         if response.headers.get_content_type() == "text/html" and self.file.path.suffix not in (".html", ".htm"):
-            raise self._failure("a web page came instead of the file", f"open it in a browser and {self._by_hand}")
+            raise self._failure(
+                "the server sent a web page instead of the file", f"open it in a browser and {self._by_hand}"
+            )
         if response.status != 206:
             origin = Origin.of(self.url, response)
             self.file.begin(origin)
@@ -152,11 +284,11 @@ class _Transfer:
         return self._receive(response, total)
 
     def _receive(self, response: HTTPResponse, total: int | None) -> bool:
-        """Write what comes; tell whether it is as much as is expected."""
+        """Write the bytes that arrive; return whether they are all that is expected."""
         have, end = self.file.have, self.size if total is None else total
-        require_room(self.file.path.parent, (end or have) - have, f"The download of {self.file.path.name}")
-        self.progress(have, end)
-        # Where only we know the size, one byte more than that is enough to see that the file is another.
+        require_space(self.file.path.parent, (end or have) - have, f"The download of {self.file.path.name}")
+        self.received(have, end)
+        # If only we know the size, one byte more shows that the file is a different one.
         limit = None if end is None else end + (total is None)
         while limit is None or have < limit:
             chunk = _read(response, _CHUNK if limit is None else min(_CHUNK, limit - have))
@@ -164,7 +296,7 @@ class _Transfer:
                 break
             self.file.append(chunk)
             have += len(chunk)
-            self.progress(have, end)
+            self.received(have, end)
         return end is None or have >= end
 
     @property

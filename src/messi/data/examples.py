@@ -1,4 +1,4 @@
-"""All examples of a data set: an input, a label and a domain each."""
+"""The examples of a data set: an input, a label and a domain each."""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from messi.core.batch import InputSpec
 from messi.core.errors import MessiError, unknown_name
 from messi.data.images import Images
 
 
 @dataclass(frozen=True)
 class Examples:
-    """N examples. Domains are only metadata; who trains on which is decided later by a split."""
+    """N examples. Domains are only metadata: a split decides later which of them are trained on."""
 
     inputs: Images | Tensor
     """N images, or float features [N, F]."""
@@ -25,21 +26,21 @@ class Examples:
     fingerprint: str
     """Changes when any input, label or domain does."""
     parts: tuple[str, ...] = ()
-    """The official part (train, val, test, ...) of each example, where the data has one."""
+    """The official part (train, val, test, ...) of each example, if the data defines parts."""
     file_digests: Tensor | None = None
-    """[N] 64 bits of the digest of each image's file, where the images are files."""
+    """[N] 64 bits of the digest of each image file; None for data that is not made of image files."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of the first input; of images only the number of channels is common to all."""
+        """The shape of the first input; images share only the number of channels."""
         return tuple(self.inputs[0].shape)
 
 
 def digest(*tensors: Tensor) -> str:
-    """Return the fingerprint of examples that are made and not read: of their inputs, labels and domains."""
+    """Return the fingerprint of generated examples: a digest of their inputs, labels and domains."""
     result = hashlib.sha256()
     for tensor in tensors:
         result.update(tensor.numpy().tobytes())
@@ -47,12 +48,12 @@ def digest(*tensors: Tensor) -> str:
 
 
 def require_finite(features: Tensor, what: str) -> None:
-    """Raise if features [N, F] have values that are infinite or not a number, and say where."""
+    """Raise if features [N, F] contain infinite values or NaN, and report the first position."""
     bad = (~features.isfinite()).nonzero()
     if len(bad):
         row, column = bad[0].tolist()
         raise MessiError(
-            f"{what} has values that are infinite or not a number: {len(bad):,} in {len(bad[:, 0].unique()):,} of "
+            f"{what} contains infinite values or NaN: {len(bad):,} in {len(bad[:, 0].unique()):,} of "
             f"{len(features):,} rows, the first in row {row}, column {column}, counted from 0. Replace or remove them."
         )
 
@@ -65,3 +66,21 @@ def domain_indices(examples: Examples, names: Sequence[str]) -> list[int]:
     if len(set(names)) < len(names):
         raise MessiError(f"A domain is named twice: {', '.join(names)}.")
     return [examples.domain_names.index(name) for name in names]
+
+
+def summary(examples: Examples, spec: InputSpec | None = None) -> str:
+    """Return one line: numbers of examples, domains and classes, input sizes, and the size images are resized to."""
+    numbers = f"{len(examples):,} examples, {len(examples.domain_names)} domains, {len(examples.classes)} classes"
+    inputs = examples.inputs
+    if not isinstance(inputs, Images):
+        return f"{numbers}, {inputs.shape[1]} features"
+    smallest, largest = inputs.sizes.amin(0).tolist(), inputs.sizes.amax(0).tolist()
+    sizes = _size(largest) if smallest == largest else f"{_size(smallest)} to {_size(largest)}"
+    if spec is None or smallest == largest == list(spec.shape[1:]):
+        return f"{numbers}, images {sizes}"
+    return f"{numbers}, images {sizes}, resized to {_size(spec.shape[1:])}"
+
+
+def _size(shape: list[int] | tuple[int, ...]) -> str:
+    height, width = shape
+    return f"{width} x {height}"

@@ -1,4 +1,4 @@
-"""Which image files a data set consists of, before any is opened."""
+"""The list of a data set's image files, before any of them is opened."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from messi.core.errors import MessiError
+from messi.core.text import first_few
 from messi.data.image_files import SUFFIXES, is_picture
-from messi.data.watcher import some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,15 +26,15 @@ class Listing:
     classes: tuple[str, ...]
     domain_names: tuple[str, ...]
     parts: tuple[str, ...] = ()
-    """The official part (train, val, test, ...) of each file, where there is one."""
+    """The official part (train, val, test, ...) of each file, if the data defines parts."""
     ignored: tuple[str, ...] = ()
-    """What lies among the images and is none by its suffix or its place."""
+    """Files among the images that are no images by suffix or position."""
 
     def __len__(self) -> int:
         return len(self.files)
 
     def only(self, keep: Sequence[int]) -> "Listing":
-        """Return some of the files; classes and domains stay numbered as they are."""
+        """Return some of the files; classes and domains keep their numbers."""
         chosen = torch.tensor(keep, dtype=torch.long)
         return Listing(
             root=self.root,
@@ -56,7 +56,7 @@ def make_listing(
     ignored: Sequence[str] = (),
     numbers_in_order: bool = False,
 ) -> Listing:
-    """Build a listing from rows of file, domain and class, whose names are sorted, on request 2 before 10."""
+    """Build a listing from rows of file, domain and class; names are sorted, with ``numbers_in_order`` 2 before 10."""
     files, domains, labels = zip(*rows, strict=True)
     key = _by_number if numbers_in_order else str
     domain_names, classes = (sorted(set(names), key=key) for names in (domains, labels))
@@ -75,9 +75,9 @@ def make_listing(
 
 
 def list_folder(root: Path, *, domains: Sequence[str] = ()) -> Listing:
-    """List ``root/domain/class/image``, sorted as DomainBed does; ``domains`` are the only folders to look into."""
+    """List ``root/domain/class/image``, sorted as in DomainBed; ``domains`` limits it to these folders."""
     if not root.is_dir():
-        raise MessiError(f"There is no folder {root}; it must hold one folder per domain.")
+        raise MessiError(f"There is no folder {root}; it must contain one folder per domain.")
     rows: list[tuple[str, str, str]] = []
     found, ignored = _look_into(root, "", "domain folders with class folders in them")
     for domain in domains or found:
@@ -91,14 +91,14 @@ def list_folder(root: Path, *, domains: Sequence[str] = ()) -> Listing:
 
 
 def _look_into(root: Path, place: str, wanted: str) -> tuple[list[str], list[str]]:
-    """Return the folders and the other files at a place under the root."""
+    """Return the folders and the other files in a folder under the root."""
     parent = root / place
     if not parent.is_dir():
-        raise MessiError(f"There is no folder {parent}; it must hold {wanted}.")
+        raise MessiError(f"There is no folder {parent}; it must contain {wanted}.")
     names = visible(parent)
     folders = [name for name in names if (parent / name).is_dir()]
     if not folders:
-        raise MessiError(f"The folder {parent} has no folders in it; it must hold {wanted}.")
+        raise MessiError(f"The folder {parent} contains no folders; it must contain {wanted}.")
     return folders, [place + name for name in names if name not in folders]
 
 
@@ -114,17 +114,17 @@ def _images(root: Path, place: str) -> tuple[list[str], list[str]]:
 def _no_images(folder: Path, names: Sequence[str]) -> MessiError:
     folders = [name for name in names if (folder / name).is_dir()]
     if not folders:
-        expected = f" Names of images end in {', '.join(SUFFIXES)}." if names else ""
-        return MessiError(f"The class folder {folder} has no images; put images into it or remove it.{expected}")
+        expected = f" The name of an image ends in {', '.join(SUFFIXES)}." if names else ""
+        return MessiError(f"The class folder {folder} contains no images; add images or remove it.{expected}")
     return MessiError(
-        f"The folder {folder} has folders in it ({some(folders)}) where images are expected: the layout is "
+        f"The folder {folder} contains folders ({first_few(folders)}) where images are expected: the layout is "
         "domain/class/image. Move the class folders up by one level, or list the images in a table with the columns "
         "path, label, domain and, for parts such as train and test, split."
     )
 
 
 def visible(parent: Path) -> list[str]:
-    """Return the names in a folder in order, without the hidden ones, as what macOS leaves beside every image is."""
+    """Return the sorted names in a folder, without hidden ones such as those that macOS adds for every image."""
     try:
         names = [path.name for path in parent.iterdir()]
     except OSError as error:

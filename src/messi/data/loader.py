@@ -1,4 +1,7 @@
-"""Batches, ready for the encoder. What is in the batch of a step depends on the seed and the step alone."""
+"""Batches for the encoder, prepared ahead of the training. A batch depends only on the seed and the step.
+
+``docs/loader.md`` describes which thread or CUDA stream does what, and what waits for what.
+"""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -12,11 +15,10 @@ from messi.core.batch import Batch, InputSpec
 from messi.core.errors import MessiError
 from messi.core.records import Role
 from messi.core.seeding import generator
-from messi.data.augment import Parameters, draw_parameters
-from messi.data.datasets.common.base import Augmentation
+from messi.data.augment import NO_AUGMENTATION, AugmentationConfig, Parameters, draw_parameters, prepare_augmented
 from messi.data.images import Images
-from messi.data.placement import brought, sent
-from messi.data.preprocess import prepare, prepare_augmented
+from messi.data.placement import fetch, to_device
+from messi.data.preprocess import prepare
 from messi.data.sampling import BLOCK, Sampler
 from messi.data.sealed_data import SealedData
 from messi.data.threads import single_threads
@@ -24,7 +26,7 @@ from messi.data.threads import single_threads
 
 @dataclass(frozen=True)
 class _Block:
-    """The batches of a block of steps, [BLOCK * B] examples one after the other."""
+    """The examples of a block of steps, [BLOCK * B] one after the other."""
 
     inputs: Images | Tensor
     labels: Tensor
@@ -33,49 +35,49 @@ class _Block:
 
 
 class Loader:
-    """Draws training batches and walks through evaluation data."""
+    """Yields training batches by step, and evaluation data in order."""
 
     def __init__(
         self,
         *,
-        vault: SealedData,
+        data: SealedData,
         spec: InputSpec,
         device: torch.device,
         seed: int = 0,
         sampler: Sampler | None = None,
-        augmentation: Augmentation = "none",
-        validation_augmentation: bool = False,
+        augmentation: AugmentationConfig = NO_AUGMENTATION,
     ) -> None:
-        if augmentation == "domainbed" and (len(spec.shape) != 3 or spec.shape[0] != 3):
-            raise MessiError("augmentation 'domainbed' is for colour images; choose --augmentation none.")
-        self.vault, self.spec, self.device = vault, spec, device
+        augmented = augmentation.augmentation == "domainbed"
+        if augmented and (len(spec.shape) != 3 or spec.shape[0] != 3):
+            raise MessiError("augmentation 'domainbed' requires colour images; choose --augmentation none.")
+        self.data, self.spec, self.device = data, spec, device
         self._seed, self._sampler = seed, sampler
-        self._augmentation = augmentation
-        self._validation_augmentation = validation_augmentation and augmentation == "domainbed"
+        self._augmented_training = augmented
+        self._augmented_validation = augmented and augmentation.validation_augmentation
         self._thread = single_threads(1)
         self._blocks: dict[int, Future[_Block]] = {}
-        """The block in use and the next one, which a thread draws meanwhile."""
-        self._stream: Iterator[Images] = iter(())
+        """The current block and the next one, which a thread draws in the meantime."""
+        self._fetched: Iterator[Images] = iter(())
         self._next = -1
-        """The step whose images the stream yields next."""
+        """The step whose images ``_fetched`` yields next."""
         self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._ahead: tuple[int, Batch] | None = None
-        """A step and its batch, which the GPU may still be working on beside the training."""
+        """A step and its batch, which the GPU may still be preparing on the side stream."""
 
     def batch(self, step: int) -> Batch:
-        """Return the training batch of a step; on a GPU, begin with that of the next one beside what is done now."""
+        """Return the training batch of a step; on a GPU, start to prepare the next one on the side stream."""
         if self._side is None:
             return self._batch(step)
         if self._ahead is None or self._ahead[0] != step:
-            self._ahead = step, self._batch_beside(step, self._side)
+            self._ahead = step, self._batch_on_side_stream(step, self._side)
         batch = self._ahead[1]
         torch.cuda.current_stream(self.device).wait_stream(self._side)
-        self._ahead = step + 1, self._batch_beside(step + 1, self._side)
+        self._ahead = step + 1, self._batch_on_side_stream(step + 1, self._side)
         return batch
 
-    def _batch_beside(self, step: int, side: torch.cuda.Stream) -> Batch:
-        self._rows(step)  # its numbers are on their way before the wait below, not after it
-        # Whatever was queued before has then been done with the batches whose memory this one may reuse.
+    def _batch_on_side_stream(self, step: int, side: torch.cuda.Stream) -> Batch:
+        self._rows(step)  # copies the block's indices to the GPU before the wait below, not after it
+        # This batch may reuse the memory of earlier ones, so it waits until the queued work has read them.
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
             return self._batch(step)
@@ -92,40 +94,40 @@ class Loader:
 
     def evaluation(self, role: Role, domain: int, *, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield inputs and labels of a domain in a role, in order; augmented where a protocol wants it so."""
-        chunks = self.vault.indices(role, domain).split(size)
-        if self._validation_augmentation and role == "source_val":
-            inputs = self._augmented(brought(map(self.vault.images, chunks), self.device), domain)
+        chunks = self.data.indices(role, domain).split(size)
+        if self._augmented_validation and role == "source_val":
+            inputs = self._augmented(fetch(map(self.data.images, chunks), self.device), domain)
         else:
             inputs = self.inputs(chunks)
         for indices, ready in zip(chunks, inputs, strict=True):
-            yield ready, self._sent(self.vault.labels(indices))
+            yield ready, self._to_device(self.data.labels(indices))
 
     def inputs(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Yield the inputs of some examples after others, as they are."""
-        if not self.vault.has_images:
-            return (self._sent(self.vault.features(indices)) for indices in chunks)
-        return (prepare(raw, self.spec) for raw in brought(map(self.vault.images, chunks), self.device))
+        """Yield the inputs of chunks of examples, without augmentation."""
+        if not self.data.has_images:
+            return (self._to_device(self.data.features(indices)) for indices in chunks)
+        return (prepare(raw, self.spec) for raw in fetch(map(self.data.images, chunks), self.device))
 
     def _augmented(self, images: Iterator[Images], domain: int) -> Iterator[Tensor]:
-        """Augment validation images, in the same way at every evaluation with batches of the same size."""
-        stream = generator("validation", self._seed, domain)
+        """Augment validation images, identically at every evaluation with batches of the same size."""
+        random = generator("validation", self._seed, domain)
         for raw in images:
-            parameters = draw_parameters(raw.sizes.cpu(), stream).map(self._sent)
+            parameters = draw_parameters(raw.sizes.cpu(), random).map(self._to_device)
             yield prepare_augmented(raw, parameters, self.spec)
 
-    def _sent(self, tensor: Tensor) -> Tensor:
-        return sent(tensor, self.device)
+    def _to_device(self, tensor: Tensor) -> Tensor:
+        return to_device(tensor, self.device)
 
     def _images(self, step: int) -> Images:
-        """Return the raw images of a step where the device can read them."""
+        """Return the raw images of a step in memory that the device can read."""
         if step != self._next:
-            self._stream = brought(map(self._selected, itertools.count(step)), self.device)
+            self._fetched = fetch(map(self._selected, itertools.count(step)), self.device)
         self._next = step + 1
-        return next(self._stream)
+        return next(self._fetched)
 
     def _selected(self, step: int) -> Images:
         block, rows = self._rows(step)
-        assert isinstance(block.inputs, Images)  # noqa: S101 (told to the type checker; features never get here)
+        assert isinstance(block.inputs, Images)  # noqa: S101 (for the type checker; features never get here)
         return block.inputs.select(rows)
 
     def _rows(self, step: int) -> tuple[_Block, slice]:
@@ -140,14 +142,14 @@ class Loader:
 
     def _draw(self, number: int) -> _Block:
         if self._sampler is None:
-            raise MessiError("This loader has no sampler: it evaluates only.")
+            raise MessiError("This loader has no sampler: it only evaluates.")
         examples, domains = (drawn.flatten() for drawn in self._sampler.block(number))
-        labels, domains = self._sent(self.vault.labels(examples)), self._sent(domains)
-        if not self.vault.has_images:
-            return _Block(self._sent(self.vault.features(examples)), labels, domains, None)
-        images, parameters = self.vault.images(examples), None
-        if self._augmentation == "domainbed":
-            parameters = draw_parameters(images.sizes, generator("augment", self._seed, number)).map(self._sent)
+        labels, domains = self._to_device(self.data.labels(examples)), self._to_device(domains)
+        if not self.data.has_images:
+            return _Block(self._to_device(self.data.features(examples)), labels, domains, None)
+        images, parameters = self.data.images(examples), None
+        if self._augmented_training:
+            parameters = draw_parameters(images.sizes, generator("augment", self._seed, number)).map(self._to_device)
         if images.pixels.device.type == self.device.type:  # else they are looked up where they lie, and gathered there
-            images = replace(images, offsets=self._sent(images.offsets), sizes=self._sent(images.sizes))
+            images = replace(images, offsets=self._to_device(images.offsets), sizes=self._to_device(images.sizes))
         return _Block(images, labels, domains, parameters)

@@ -1,4 +1,4 @@
-"""What is known of a published data set: domains, classes, counts, versions, licence and where it comes from."""
+"""The manifest of a published data set: domains, classes, counts, versions, licence and source."""
 
 import json
 from collections.abc import Mapping
@@ -9,24 +9,24 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """One of the forms in which people have used a data set."""
+    """One of the published versions of a data set."""
 
     name: str
     about: str
     images: int
     totals: Mapping[str, int]
-    """Images by domain, or by official part where there are too many domains to list."""
+    """Images by domain, or by official part if there are too many domains to list."""
     counts: Mapping[str, list[int]] | None
     """Images by domain and class, in the order of the manifest's classes."""
     tree: str | None = None
-    """A digest of all files with their names."""
+    """A digest of all files and their names."""
     locations: Mapping[str, int] | None = None
     """Domains by official part."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A file of the data set; files of one part are copies of each other, to be tried in turn."""
+    """A file to download; files of one part are copies of each other, tried in turn."""
 
     part: str
     url: str
@@ -43,7 +43,7 @@ class Manifest:
     name: str
     title: str
     folder: str
-    """What the data's folder is usually called."""
+    """The usual name of the data's folder."""
     licence: str
     citation: str
     homepage: str

@@ -1,4 +1,4 @@
-"""Where the pixels of a run lie: on the GPU when they fit there, else in pinned memory, else in their file."""
+"""Where the pixels of a run are: on the GPU if they fit, else in pinned memory, else in their file."""
 
 import os
 from collections import deque
@@ -9,53 +9,56 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from messi.core.info import free_memory
 from messi.data.images import Images
 from messi.data.threads import single_threads
 
-# The rest is for the network, its activations and whatever else uses the device or the machine.
 _SHARE = 0.5
-# Batches that are read ahead of the one in use, and by how many threads.
+"""Fraction of the free memory for pixels; the rest is for the network, its activations and other processes."""
 _AHEAD, _READERS = 3, 2
-# Images that a thread compares with their checksums in one go.
+"""Batches that are read ahead of the current one, and the number of threads that read them."""
 _PART = 64
+"""Images that a thread compares with their checksums at a time."""
 
 
-def place(images: Images, device: torch.device, *, gpu_room: int | None = None, host_room: int | None = None) -> Images:
-    """Return the images in the fastest place that has room for them; the rooms, in bytes, are measured if not given."""
+def place(
+    images: Images, device: torch.device, *, gpu_space: int | None = None, host_space: int | None = None
+) -> Images:
+    """Move the images to the fastest memory with enough space; by default, the space in bytes is measured."""
     if device.type != "cuda":
         return images
     size = images.pixels.numel()
-    if gpu_room is None:
-        gpu_room = int(_SHARE * torch.cuda.mem_get_info(device)[0])
-    if size <= gpu_room:
-        return replace(_checked(images), pixels=images.pixels.to(device), seals=None)
-    if host_room is None:
-        host_room = int(_SHARE * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    if size <= host_room:
-        return replace(_checked(images), pixels=images.pixels.pin_memory(), seals=None)
+    if gpu_space is None:
+        gpu_space = int(_SHARE * torch.cuda.mem_get_info(device)[0])
+    if size <= gpu_space:
+        return replace(_checked(images), pixels=images.pixels.to(device), checksums=None)
+    if host_space is None:
+        host_space = int(_SHARE * (free_memory() or 0))
+    if size <= host_space:
+        return replace(_checked(images), pixels=images.pixels.pin_memory(), checksums=None)
     return images
 
 
 def _checked(images: Images) -> Images:
-    """Compare all images with their checksums, in threads: this reads them from the disk, and moving them does not."""
+    """Compare all images with their checksums, in threads: this is what reads them from the disk."""
     with single_threads(os.cpu_count() or 1) as threads:
         parts = [images.select(slice(start, start + _PART)) for start in range(0, len(images), _PART)]
         list(threads.map(Images.check, parts))
     return images
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device; the host does not wait for a GPU to be ready for it."""
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor to a device; the host does not wait for a GPU."""
     if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
-    with torch.cuda.device(device):  # a thread has its own current device, and memory is pinned through that
+    with torch.cuda.device(device):  # each thread has its own current device, and pinned memory belongs to it
         return tensor.pin_memory().to(device, non_blocking=True)
 
 
-def brought(batches: Iterable[Images], device: torch.device) -> Iterator[Images]:
-    """Yield batches of placed images so that kernels on the device can read them.
+def fetch(batches: Iterable[Images], device: torch.device) -> Iterator[Images]:
+    """Yield batches of placed images in memory that kernels on the device can read.
 
-    What is read from the disk is read by threads, some batches ahead, and goes to a GPU through pinned memory.
+    Threads read from the disk, several batches ahead, into pinned memory, from which a GPU copies.
     """
     if device.type != "cuda":
         yield from batches
@@ -65,7 +68,7 @@ def brought(batches: Iterable[Images], device: torch.device) -> Iterator[Images]
 
 
 def _gathered(batches: Iterable[Images], device: torch.device) -> Iterator[Images]:
-    """Yield batches in the order in which they came; those on the host without the images that are not in them."""
+    """Yield batches in order; a batch on the host is copied first, so that only its own images are moved."""
     waiting: deque[Future[Images]] = deque()
     with single_threads(_READERS) as threads:
         for images in batches:

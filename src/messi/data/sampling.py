@@ -6,11 +6,12 @@ once, because a hundred thousand small random draws would cost more time than th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
+from messi.core.config import OPEN, Bounds, Config
 from messi.core.errors import MessiError
 from messi.core.seeding import generator
 
@@ -19,24 +20,33 @@ BLOCK = 64
 
 
 @dataclass(frozen=True, kw_only=True)
+class SamplingConfig(Config):
+    """How training batches are drawn."""
+
+    batch_per_domain: Annotated[int, Bounds(minimum=1)] = OPEN
+    """Number of examples per source domain in a batch."""
+    domains_per_batch: Annotated[int, Bounds(minimum=1)] | None = OPEN
+    """Number of source domains in a batch, drawn again at every step; None: all."""
+    sampling: Sampling = OPEN
+    """Draw a domain's examples with replacement, in shuffled epochs, or with equal probability per class."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sampler:
     """Draws the same number of examples from every source domain, or from a few of them at each step."""
 
+    config: SamplingConfig
     members: Sequence[Tensor]
     """The training examples of every source domain."""
     labels: Sequence[Tensor]
     """Their classes."""
-    kind: Sampling
-    per_domain: int
-    domains_per_batch: int | None
-    """How many domains a batch draws from, uniformly without replacement; None: all."""
     seed: int
 
     def __post_init__(self) -> None:
-        if self.domains_per_batch is not None and self.domains_per_batch > len(self.members):
+        number = self.config.domains_per_batch
+        if number is not None and number > len(self.members):
             raise MessiError(
-                f"domains_per_batch must be at most the {len(self.members)} source domains, "
-                f"but is {self.domains_per_batch}."
+                f"domains_per_batch must be at most the {len(self.members)} source domains, but is {number}."
             )
 
     def block(self, number: int) -> tuple[Tensor, Tensor]:
@@ -51,23 +61,23 @@ class Sampler:
 
     def _domains(self, stream: torch.Generator) -> Tensor:
         everyone = torch.arange(len(self.members))
-        if self.domains_per_batch is None:
+        if self.config.domains_per_batch is None:
             steps = everyone.expand(BLOCK, -1)
         else:
-            few = slice(self.domains_per_batch)
+            few = slice(self.config.domains_per_batch)
             steps = torch.stack([torch.randperm(len(everyone), generator=stream)[few] for _ in range(BLOCK)])
-        return steps.repeat_interleave(self.per_domain, dim=1)
+        return steps.repeat_interleave(self.config.batch_per_domain, dim=1)
 
     def _places(self, domain: int, number: int, block: int, stream: torch.Generator) -> Tensor:
-        """Draw examples of one domain for all the steps of a block that use it, ``per_domain`` at a time."""
-        size = len(self.members[domain])
-        if self.kind == "class_balanced":
+        """Draw examples of one domain for all the steps of a block that use it, one batch after another."""
+        size, per_domain = len(self.members[domain]), self.config.batch_per_domain
+        if self.config.sampling == "class_balanced":
             return _balanced(self.labels[domain], number, stream)
-        if self.kind == "replacement":
+        if self.config.sampling == "replacement":
             return torch.randint(size, (number,), generator=stream)
-        if self.domains_per_batch is None:
+        if self.config.domains_per_batch is None:
             return self._epochs(domain, block * number, number)
-        return torch.cat([_distinct(size, self.per_domain, stream) for _ in range(number // self.per_domain)])
+        return torch.cat([_distinct(size, per_domain, stream) for _ in range(number // per_domain)])
 
     def _epochs(self, domain: int, start: int, number: int) -> Tensor:
         """Return a stretch of the endless row of a domain's shuffled epochs."""

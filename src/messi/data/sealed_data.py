@@ -1,4 +1,4 @@
-"""The examples of a run behind their roles. No test data can be read before it is opened, once, at the end."""
+"""The examples of a run by role. Target data cannot be read until it is opened, once, after training and selection."""
 
 import torch
 from torch import Tensor
@@ -10,11 +10,11 @@ from messi.data.splits import Split
 
 
 class TargetSealedError(RuntimeError):
-    """Someone tried to read target data before the final evaluation."""
+    """Target data was read before the final evaluation."""
 
 
 class SealedData:
-    """Gives out inputs and labels; raises for target examples until :meth:`open_target`."""
+    """Returns inputs and labels; raises for target examples until :meth:`open_target`."""
 
     def __init__(self, examples: Examples, split: Split) -> None:
         self._examples, self._split = examples, split
@@ -23,7 +23,7 @@ class SealedData:
         self._sealed = torch.isin(examples.domains, torch.tensor(list(split.target), dtype=torch.long))
         for indices in split.source_test.values():
             self._sealed[indices] = True
-        for indices in split.unseen_val.values():  # an unseen domain may have validation data, too
+        for indices in split.unseen_val.values():  # an unseen domain may also have validation data
             self._sealed[indices] = False
 
     def domains(self, role: Role) -> list[int]:
@@ -35,14 +35,14 @@ class SealedData:
         return self._checked(self._split.of(role)[domain])
 
     def images(self, indices: Tensor) -> Images:
-        """Return some examples' images."""
+        """Return the images of some examples."""
         inputs = self._examples.inputs
         if isinstance(inputs, Tensor):
             raise TypeError("This data has features and no images.")
         return inputs.select(self._checked(indices))
 
     def features(self, indices: Tensor) -> Tensor:
-        """Return some examples' features [n, F]."""
+        """Return the features of some examples [n, F]."""
         inputs = self._examples.inputs
         if isinstance(inputs, Images):
             raise TypeError("This data has images and no features.")
@@ -53,7 +53,7 @@ class SealedData:
         return self._examples.labels[self._checked(indices)]
 
     def open_target(self) -> None:
-        """Let the target be read. Training and selection must be over."""
+        """Allow the target to be read. Training and selection must be over."""
         self._sealed.zero_()
 
     def _checked(self, indices: Tensor) -> Tensor:

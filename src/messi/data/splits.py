@@ -3,20 +3,32 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from messi.core.config import OPEN, Bounds, Config
 from messi.core.errors import MessiError
 from messi.core.records import Role
 from messi.core.seeding import derive_seed
 from messi.data.examples import Examples
 
-DrawnSplit = Literal["stratified", "domainbed"]
 SplitKind = Literal["stratified", "domainbed", "official"]
 TargetPart = Literal["all", "in"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitConfig(Config):
+    """Which examples are set aside for validation and which ones of the target domain are tested."""
+
+    split: SplitKind = OPEN
+    """Draw validation data per class, draw it as DomainBed does, or use the official split of the data set."""
+    validation_fraction: Annotated[float, Bounds(above=0, maximum=0.9)] = OPEN
+    """Fraction of every source domain that is set aside for validation."""
+    target_part: TargetPart = OPEN
+    """Test on the whole target domain, or on the 80 % that DomainBed calls 'in'."""
 
 
 @dataclass(frozen=True)
@@ -38,31 +50,38 @@ class Split:
 def make_split(
     examples: Examples,
     targets: Sequence[int],
+    config: SplitConfig,
     *,
-    sources: Sequence[int] | None = None,
-    kind: DrawnSplit,
-    fraction: float,
-    target_part: TargetPart,
+    sources: Sequence[int] = (),
     seed: int,
 ) -> Split:
-    """Hold ``targets`` out and set a fraction of every source domain, by default of all others, aside."""
-    if sources is None:
+    """Return the official split, or hold ``targets`` out and set a fraction of every source domain aside.
+
+    The sources are all other domains unless they are named.
+    """
+    if config.split == "official":
+        if targets or sources:
+            raise MessiError("split 'official' says itself which domains are trained on; leave --target and --sources.")
+        return official_split(examples)
+    if both := {examples.domain_names[domain] for domain in targets if domain in sources}:
+        raise MessiError(f"A domain cannot be source and target: {', '.join(sorted(both))}.")
+    if not sources:
         sources = [d for d in range(len(examples.domain_names)) if d not in targets]
     if not sources:
         raise MessiError("Every domain is held out as a target; leave at least one to train on.")
     halves = {}
     for domain in (*sources, *targets):
         members = (examples.domains == domain).nonzero().squeeze(1)
-        needed = 1 if domain in targets and target_part == "all" else 2
+        needed = 1 if domain in targets and config.target_part == "all" else 2
         if len(members) < needed:
             raise _too_few(examples.domain_names[domain], len(members), needed, is_target=domain in targets)
-        held = _held_out(examples.labels[members], kind, fraction, seed, domain)
+        held = _held_out(examples.labels[members], config, seed, domain)
         halves[domain] = (members[~held], members[held])
     whole = {d: torch.cat(halves[d]).sort().values for d in targets}
     return Split(
         train={d: halves[d][0] for d in sources},
         source_val={d: halves[d][1] for d in sources},
-        target=whole if target_part == "all" else {d: halves[d][0] for d in targets},
+        target=whole if config.target_part == "all" else {d: halves[d][0] for d in targets},
     )
 
 
@@ -111,10 +130,10 @@ def _purpose(part: str) -> str:
     raise MessiError(f"The official part '{part}' is none of train, val and test; rename it in the data's table.")
 
 
-def _held_out(labels: Tensor, kind: DrawnSplit, fraction: float, seed: int, domain: int) -> Tensor:
-    split = domainbed_split if kind == "domainbed" else stratified_split
+def _held_out(labels: Tensor, config: SplitConfig, seed: int, domain: int) -> Tensor:
+    split = domainbed_split if config.split == "domainbed" else stratified_split
     held = torch.zeros(len(labels), dtype=torch.bool)
-    held[split(labels, fraction, seed, domain)] = True
+    held[split(labels, config.validation_fraction, seed, domain)] = True
     if not held.any():
         held[-1] = True
     return held

@@ -1,14 +1,13 @@
 """The decoded store: every image of a folder is decoded once into one file of pixels that all runs map into memory.
 
 A store is a folder with ``pixels`` (uint8, one image after the other), ``journal`` (a JSON line for every decoded
-file: where its pixels are, their checksum, and the size, time and digest of the file they came from) and ``index.csv``
-(domain, class and file of every image, for other programs). Pixels are only added, and a line is written after its
-pixels are on the disk, so whatever the journal says is whole: going on after an interruption, noticing a changed file,
-adding a new one and replacing a damaged line are the same thing, namely decoding what the journal does not have.
+file: the position and checksum of its pixels, and the size, time and digest of the image file) and ``index.csv``
+(domain, class and file of every image, for other programs). Pixels are only appended, and a line is written after its
+pixels are on the disk, so every entry of the journal is complete. Resuming after an interruption, a changed file, a
+new file and a damaged line are therefore one case: decode what the journal lacks.
 """
 
 import csv
-import fcntl
 import hashlib
 import io
 import json
@@ -22,18 +21,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from messi.core.errors import MessiError
-from messi.core.files import write_bytes, writing
-from messi.core.regular import open_regular, read_regular
-from messi.data.decode import decode_all
-from messi.data.disk import amount, require_room
-from messi.data.home import store_home
-from messi.data.image_files import LONGEST_SIDE, read_size, without_warnings
-from messi.data.images import Images
-from messi.data.journal import CHANNELS, Appender, Entry, read_journal, reading
+from messi.core.errors import MessiError, writing
+from messi.core.files import open_regular, read_regular, write_bytes
+from messi.core.lock import locked
+from messi.core.text import bytes_text
+from messi.data.disk import require_space, store_home
+from messi.data.image_files import LONGEST_SIDE, decode_all, read_size, without_warnings
+from messi.data.images import Images, PixelChecksums
 from messi.data.listing import Listing
-from messi.data.seals import Seals
-from messi.data.watcher import Watcher
+from messi.data.progress import DataProgress
+from messi.data.store_journal import CHANNELS, Appender, Entry, read_journal, reading
 
 _FORMAT = 1
 _SAMPLE = 256
@@ -42,11 +39,11 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class Store:
-    """What is decoded of a listing's files."""
+    """The decoded images of a listing's files."""
 
     folder: Path
     entries: dict[str, Entry]
-    """Whole and current, by file."""
+    """Complete and up to date, by file."""
     failures: dict[str, str]
     """Why a file could not be decoded."""
 
@@ -56,13 +53,13 @@ class Store:
         size = max(entry.end for entry in self.entries.values())
         with reading(self.folder / "pixels"), open_regular(self.folder / "pixels") as file:
             pixels = torch.from_numpy(np.memmap(file, np.uint8, mode="c", shape=(size,)))
-        sealed = {entry.offset: (entry.file, entry.checksum) for entry in entries if entry.checksum}
+        expected = {entry.offset: (entry.file, entry.checksum) for entry in entries if entry.checksum}
         return Images(
             pixels=pixels,
             offsets=torch.tensor([entry.offset for entry in entries]),
             sizes=torch.tensor([[e.height for e in entries], [e.width for e in entries]]).T.contiguous(),
             channels=CHANNELS,
-            seals=Seals(self.folder, sealed),
+            checksums=PixelChecksums(self.folder, expected),
         )
 
     def digests(self, files: Sequence[str]) -> Tensor:
@@ -70,7 +67,7 @@ class Store:
         digits = "".join([self.entries[file].digest[:16] for file in files])
         return torch.from_numpy(np.frombuffer(bytes.fromhex(digits), "<i8").copy())
 
-    def unsealed(self) -> list[str]:
+    def without_checksum(self) -> list[str]:
         """Return the files whose pixels have no checksum, because messi 0.1 decoded them."""
         return [file for file, entry in self.entries.items() if not entry.checksum]
 
@@ -86,14 +83,14 @@ class Store:
 
 
 def store_folder(root: Path) -> Path:
-    """Return where the store of the files under a root is kept."""
+    """Return the folder of the store of the files under a root."""
     key = hashlib.sha256(os.fsencode(f"{root.resolve()}\0{LONGEST_SIDE}\0{_FORMAT}")).hexdigest()[:12]
-    name = os.fsdecode(os.fsencode(root.resolve().name)[:_LONGEST_NAME])  # with the key it must be a name of a file
+    name = os.fsdecode(os.fsencode(root.resolve().name)[:_LONGEST_NAME])  # with the key it must be a valid file name
     return store_home() / f"{name or 'root'}-{key}"
 
 
-def prepare_store(listing: Listing, watcher: Watcher) -> Store:
-    """Decode whatever of a listing is not decoded yet, or was changed since, and return the store."""
+def prepare_store(listing: Listing, progress: DataProgress) -> Store:
+    """Decode the files of a listing that are not decoded yet or have changed, and return the store."""
     folder = store_folder(listing.root)
     present, unreadable = _stat_all(listing)
     entries = _current(read_journal(folder), present)
@@ -101,18 +98,18 @@ def prepare_store(listing: Listing, watcher: Watcher) -> Store:
         store = Store(folder, entries, unreadable)
         _renew_index(store, listing)
         return store
-    with locked(folder):
+    with writing_to(folder):
         known = read_journal(folder)  # another process may have decoded it while this one waited
         entries = _current(known, present)
         missing = [file for file in present if file not in entries]
-        new, failures = _add(folder, listing.root, missing, present, known, watcher) if missing else ({}, {})
+        new, failures = _add(folder, listing.root, missing, present, known, progress) if missing else ({}, {})
         store = Store(folder, entries | new, unreadable | failures)
         write_bytes(folder / "index.csv", _index(store, listing))
     return store
 
 
 def _stat_all(listing: Listing) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
-    """Return size and time of every file, and the reasons of those that have none, such as broken links."""
+    """Return size and time of every file, and the failures of files that have none, such as broken links."""
     present, failures = {}, {}
     for file in dict.fromkeys(listing.files):
         path = listing.root / file
@@ -120,7 +117,7 @@ def _stat_all(listing: Listing) -> tuple[dict[str, tuple[int, int]], dict[str, s
             status = path.stat()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            failures[file] = f"The image {path} cannot be read: {reason}. Provide it or take it off the list."
+            failures[file] = f"The image {path} cannot be read: {reason}. Provide it or remove it from the list."
         else:
             present[file] = (status.st_size, status.st_mtime_ns)
     return present, failures
@@ -137,12 +134,12 @@ def _add(
     missing: Sequence[str],
     present: dict[str, tuple[int, int]],
     known: dict[str, Entry],
-    watcher: Watcher,
+    progress: DataProgress,
 ) -> tuple[dict[str, Entry], dict[str, str]]:
-    """Decode files and append them; return their entries, and the reasons of those that cannot be decoded."""
+    """Decode files and append them; return their entries, and the failures of files that cannot be decoded."""
     size = _estimate(root, missing)
-    require_room(folder, size, "Decoding the images", hint="or set MESSI_HOME to a folder on another disk")
-    watcher.started(f"decoding {len(missing):,} images into {folder} (about {amount(size)})", len(missing))
+    require_space(folder, size, "Decoding the images", hint="or set MESSI_HOME to a folder on another disk")
+    progress.started(f"decoding {len(missing):,} images into {folder} (about {bytes_text(size)})", len(missing))
     entries: dict[str, Entry] = {}
     failures: dict[str, str] = {}
     digests = {file: known[file].digest for file in missing if file in known}
@@ -151,44 +148,40 @@ def _add(
             for chunk in decode_all(root, missing, digests):
                 failures |= {item.file: item.failure for item in chunk if item.failure}
                 entries |= appender.append([item for item in chunk if not item.failure], present)
-                watcher.advanced(len(chunk))
+                progress.advanced(len(chunk))
     finally:
-        watcher.finished()
+        progress.finished()
     return entries, failures
 
 
 def _estimate(root: Path, files: Sequence[str]) -> int:
-    """Return about how many bytes the pixels will take, from the sizes of some of the images."""
+    """Estimate how many bytes the pixels will take, from the sizes of some of the images."""
     sizes = []
     for file in files[:: max(1, len(files) // _SAMPLE)]:
         try:
             height, width = read_size(root / file)
-        except Exception:  # noqa: BLE001, S112 (decoding will say what is wrong with it)
+        except Exception:  # noqa: BLE001, S112 (decoding will report what is wrong)
             continue
         sizes.append(height * width * CHANNELS)
     return round(sum(sizes) / len(sizes) * len(files)) if sizes else 0
 
 
 @contextmanager
-def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Let one process at a time write to a store; others wait, or get a BlockingIOError."""
+def writing_to(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Let one process at a time write to a store; others wait, or get a BusyError."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with locked(folder, folder / "lock", wait=wait):
         yield
-    finally:
-        os.close(handle)
 
 
 def _renew_index(store: Store, listing: Listing) -> None:
-    """Write the index of a whole store anew if it is missing or of other files, unless the store may only be read."""
+    """Rewrite the index of a complete store if it is missing or lists other files, unless the store is read-only."""
     path, index = store.folder / "index.csv", _index(store, listing)
     with suppress(OSError):
         if read_regular(path) == index:
             return
-    with suppress(MessiError, BlockingIOError), locked(store.folder, wait=False):
+    with suppress(MessiError), writing_to(store.folder, wait=False):
         write_bytes(path, index)
 
 

@@ -1,14 +1,38 @@
-"""Threads beside the main one."""
+"""Worker threads for data: pools that leave the cores to the training, and a memory budget that threads share."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Condition
 
 import torch
 
 
 def single_threads(number: int) -> ThreadPoolExecutor:
-    """Return threads in which an operation of torch uses no further ones.
+    """Return a pool of threads in which torch operations start no further threads.
 
-    Once OpenMP has more threads than the machine has cores, it puts all of them to sleep between two operations: one
-    thread that drew batches beside the training made that a fifth slower on two cores.
+    When OpenMP has more threads than the machine has cores, it puts all of them to sleep between two operations: one
+    thread that drew batches made training 20 % slower on two cores.
     """
     return ThreadPoolExecutor(number, initializer=torch.set_num_threads, initargs=(1,))
+
+
+class Budget:
+    """A limited amount of something, such as memory, that threads share."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._left, self._changed = size, Condition()
+
+    @contextmanager
+    def taken(self, amount: int) -> Iterator[None]:
+        """Reserve an amount, at most ``size``, for the block; wait until other threads have released enough."""
+        with self._changed:
+            self._changed.wait_for(lambda: amount <= self._left)
+            self._left -= amount
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._left += amount
+                self._changed.notify_all()

@@ -1,34 +1,45 @@
-"""Is the data what it should be? Compared with its manifest and its store, and looked through for damage and copies."""
+"""Verify a data set: compare it with its manifest and its store, and find damaged and duplicate images."""
 
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-from messi.core.regular import read_regular
+import torch
+from torch import Tensor
+
+from messi.core.checksum import checksum
+from messi.core.errors import MessiError
+from messi.core.files import read_regular
+from messi.data.image_files import read_digest, read_picture_and_digest, without_warnings
 from messi.data.listing import Listing
 from messi.data.manifest import Manifest, Version
-from messi.data.recheck import recheck
-from messi.data.store import Store
-from messi.data.watcher import LogWatcher, Watcher
+from messi.data.progress import DataProgress, LogProgress
+from messi.data.store import Store, writing_to
+from messi.data.store_journal import Entry, read_journal, write_journal
+from messi.data.threads import single_threads
+
+_CHUNK = 256
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be."""
+    """A problem of a data set."""
 
     kind: Literal["missing", "extra", "corrupt", "duplicate", "ignored", "changed"]
     text: str
 
 
 def verify(
-    listing: Listing, store: Store, manifest: Manifest | None, watcher: Watcher | None = None
+    listing: Listing, store: Store, manifest: Manifest | None, progress: DataProgress | None = None
 ) -> tuple[Version | None, list[Finding]]:
-    """Return the nearest known version of the data and everything that differs from it or is wrong."""
-    findings = [Finding("ignored", f"{file} is no image file in a class folder") for file in listing.ignored]
+    """Return the closest known version of the data, and all differences and problems."""
+    findings = [Finding("ignored", f"{file} is not an image file in a class folder") for file in listing.ignored]
     findings += [Finding("corrupt", reason) for reason in store.failures.values()]
-    changed, damaged = recheck(store, listing.root, watcher or LogWatcher())
+    changed, damaged = compare_with_files(store, listing.root, progress or LogProgress())
     findings += [Finding("changed", text) for text in changed]
     findings += [Finding("corrupt", text) for text in damaged]
     findings += _duplicates(listing, store)
@@ -39,13 +50,85 @@ def verify(
 
 
 def compare(listing: Listing, manifest: Manifest) -> tuple[Version, list[Finding]]:
-    """Return the nearest known version of a data set, and how the listed files differ from it."""
+    """Return the closest known version of a data set, and how the listed files differ from it."""
     found = _cells(listing)
     version = min(manifest.versions, key=lambda version: _distance(found, _expected(version, manifest)))
     findings = list(_differences(found, _expected(version, manifest)))
     if version.tree and not findings and _tree(listing) != version.tree:
-        findings.append(Finding("changed", "all counts are right, but some file differs from the published one"))
+        findings.append(
+            Finding("changed", "all counts are right, but at least one file differs from the published one")
+        )
     return version, findings
+
+
+class _Result(NamedTuple):
+    """The result of comparing one image with its checksum and its file."""
+
+    entry: Entry
+    """With a checksum, if the pixels are right."""
+    changed: str = ""
+    damaged: str = ""
+
+
+@without_warnings()
+def compare_with_files(store: Store, root: Path, progress: DataProgress) -> tuple[list[str], list[str]]:
+    """Return a text for each file that changed since it was decoded, and for each image whose pixels are damaged.
+
+    Pixels without a checksum, which messi 0.1 decoded, are compared with the file decoded again and then get one.
+    """
+    entries = list(store.entries.values())
+    if not entries:
+        return [], []
+    images = store.images([entry.file for entry in entries])
+
+    def compare(index: int) -> _Result:
+        try:
+            return _compare(root / entries[index].file, entries[index], images[index])
+        except MessiError as error:
+            return _Result(entries[index], damaged=str(error))
+
+    results: list[_Result] = []
+    progress.started(f"comparing {len(entries):,} images in {store.folder} with their files", len(entries))
+    try:
+        with single_threads(os.cpu_count() or 1) as threads:
+            for start in range(0, len(entries), _CHUNK):
+                results += threads.map(compare, range(start, min(start + _CHUNK, len(entries))))
+                progress.advanced(len(results) - start)
+    finally:
+        progress.finished()
+    _add_checksums(store, results)
+    return [r.changed for r in results if r.changed], [r.damaged for r in results if r.damaged]
+
+
+def _compare(path: Path, entry: Entry, stored: Tensor) -> _Result:
+    """Compare one image with its file; raise if the pixels are damaged."""
+    decoded = None
+    try:
+        if entry.checksum:
+            digest = read_digest(path)
+        else:
+            decoded, digest = read_picture_and_digest(path)
+    except (MessiError, OSError) as error:
+        return _Result(entry, changed=f"{path} can no longer be read: {error}")
+    if digest != entry.digest:
+        return _Result(entry, changed=f"{path} has changed since it was decoded; 'touch' it, and it is decoded again")
+    if decoded is None:
+        return _Result(entry)
+    if not torch.equal(decoded, stored):
+        raise MessiError(
+            f"The decoded pixels of {entry.file} differ from those of the file: damaged, or decoded by another "
+            "version of Pillow; delete the folder of the store, and the images are decoded again."
+        )
+    return _Result(entry._replace(checksum=checksum([stored.permute(1, 2, 0).flatten().numpy().data])))
+
+
+def _add_checksums(store: Store, results: list[_Result]) -> None:
+    """Write the new checksums to the journal, unless the store is read-only."""
+    added = {r.entry.file: r.entry for r in results if r.entry != store.entries[r.entry.file]}
+    if not added:
+        return
+    with suppress(MessiError), writing_to(store.folder):
+        write_journal(store.folder, read_journal(store.folder) | added)
 
 
 Cells = dict[tuple[str, ...], int]
@@ -70,7 +153,7 @@ def _expected(version: Version, manifest: Manifest) -> Cells:
 
 
 def _relevant(found: Cells, expected: Cells) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    """Yield every cell with what is there and what should be, at the level that the manifest knows."""
+    """Yield every cell with its actual and its expected count, at the level of detail of the manifest."""
     depth = len(next(iter(expected)))
     keys = [key for key in found if len(key) == depth and (depth > 1 or key in expected)]
     for key in dict.fromkeys([*expected, *keys]):
@@ -87,11 +170,13 @@ def _differences(found: Cells, expected: Cells) -> Iterator[Finding]:
         if there < wanted:
             yield Finding("missing", f"{place} has {there:,} of {wanted:,} images")
         elif there > wanted:
-            yield Finding("extra", f"{place} has {there:,} images, {there - wanted:,} more than the {wanted:,} known")
+            yield Finding(
+                "extra", f"{place} has {there:,} images, {there - wanted:,} more than the expected {wanted:,}"
+            )
 
 
 def _duplicates(listing: Listing, store: Store) -> Iterator[Finding]:
-    """Yield files of the same bytes in different domains, or under different classes of one domain."""
+    """Yield files with the same bytes in different domains, or under different classes of one domain."""
     copies: dict[str, list[int]] = {}
     for index, file in enumerate(listing.files):
         if file in store.entries:
@@ -111,6 +196,6 @@ def _tree(listing: Listing) -> str:
         try:
             content = read_regular(listing.root / file)
         except OSError:
-            content = b""  # not what was published either
+            content = b""  # differs from the published file in any case
         digest.update(os.fsencode(file) + b"\0" + hashlib.sha256(content).digest())
     return f"sha256:{digest.hexdigest()}"

@@ -1,13 +1,17 @@
-"""How far the domains of a class are apart, by the energy distance of their features.
+"""Alignment: the energy distance between the domains of a class.
 
-Time and memory grow with the square of a class's examples: take a sample with ``at_most_per_cell`` first.
+Time and memory grow with the square of the examples per class: take a sample with ``at_most_per_cell`` first.
 Legend: ``*`` leading dimensions, B examples, R features, K domains, P pairs of domains, C classes, M experts.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from messi.core.errors import MessiError
+from messi.diagnostics.recording import Recording
+from messi.diagnostics.sampling import PAIRED_DOMAINS, paired_sample
 from messi.diagnostics.slots import domain_pairs
 from messi.discrepancy.energy import energy_distances
 
@@ -15,7 +19,7 @@ from messi.discrepancy.energy import energy_distances
 def class_conditional_energy(
     features: Tensor, labels: Tensor, domains: Tensor, *, num_classes: int, num_domains: int
 ) -> Tensor:
-    """Return the distance of every two domains within every class, NaN where one of them does not have it.
+    """Return the distance of every two domains within every class, NaN where one of them lacks the class.
 
     Shapes: features [*, B, R], labels [B], domains [B] -> [*, P, C].
     """
@@ -30,14 +34,32 @@ def class_conditional_energy(
 
 
 def energy_on_slots(distances: Tensor, chosen: Tensor) -> float:
-    """Return the mean distance of a run's expert outputs on slots that were chosen, by this run or by another one.
+    """Return the mean distance of a run's expert outputs on the slots that this or another run selected.
 
-    Shapes: distances [M, P, C] as ``class_conditional_energy`` gives them, chosen [P, C, M] a mask.
+    Shapes: distances [M, P, C] from ``class_conditional_energy``, mask ``chosen`` [P, C, M].
     """
     distances = distances.permute(1, 2, 0)[chosen]
     if distances.isnan().any():
         raise MessiError(
-            f"{int(distances.isnan().sum())} of the {len(distances)} chosen slots have no examples here; "
-            "choose slots from the same examples as those that are measured."
+            f"{int(distances.isnan().sum())} of the {len(distances)} selected slots have no examples here; "
+            "measure the examples from which the slots were selected."
         )
     return float(distances.mean())
+
+
+def part(recording: Recording) -> dict[str, Any]:
+    """Return how far apart the source domains are in the input of the classifier."""
+    source = recording.source
+    if source is None or source.classified is None:
+        return {}
+    rows = paired_sample(source.labels, source.domains)
+    energy = class_conditional_energy(
+        source.classified[rows],
+        source.labels[rows],
+        source.domains[rows],
+        num_classes=recording.num_classes,
+        num_domains=min(len(source.domain_names), PAIRED_DOMAINS),
+    )
+    if energy.isnan().all():
+        return {}
+    return {"discrepancy": {"energy": float(energy.nanmean()), "pairs": energy, "examples": len(rows)}}

@@ -1,36 +1,43 @@
-"""Whether the domain can be told from the features of a class.
+"""Domain probe: whether the domain can be recognised from the features of a class.
 
-For every class a logistic regression is fitted on half of the examples and tried on the other half. Domains count
-equally however many examples they have: in the fit by weights, in the accuracy as the mean over domains of the share
-that is found. So whoever cannot tell domains apart gets 1 / K in a class that K domains have, whatever they guess.
-Counting examples instead, naming the largest domain always would give its share, another number for every data set.
+For each class, a logistic regression is fitted on half of the examples and tested on the other half. Domains count
+equally, regardless of their size: by weights in the fit, and by the mean of the per-domain recall in the accuracy. The
+accuracy of any guess that ignores the features is therefore 1 / K for a class that occurs in K domains. With accuracy
+over examples, always guessing the largest domain would score its share, a different number for each data set.
 Legend: B examples, R features, K domains.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from messi.core import seeding
+from messi.diagnostics.recording import Recording
+from messi.diagnostics.sampling import paired_sample, spaced
+
 SMALLEST = 4
-"""Examples that a domain needs of a class to take part: two to learn from and two to be tried on."""
+"""Examples of a class that a domain needs to be included: two for training and two for testing."""
+PROBED_CLASSES = 60
+"""Maximum number of probed classes, evenly spaced if there are more: each takes about 30 ms."""
 _ROUNDS = 100
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Means over the classes that at least two domains have enough examples of."""
+    """Means over the classes of which at least two domains have enough examples."""
 
     accuracy: float
     chance: float
-    """What guessing gives."""
+    """Accuracy of guessing."""
 
 
-def domain_probe(features: Tensor, labels: Tensor, domains: Tensor, *, stream: torch.Generator) -> Probe | None:
-    """Return how well the domain is told within a class; None where no class has two domains with enough examples.
+def domain_probe(features: Tensor, labels: Tensor, domains: Tensor, *, generator: torch.Generator) -> Probe | None:
+    """Return how well the domain is recognised within a class; None if no class has two domains with enough examples.
 
-    Shapes: features [B, R], labels [B], domains [B]. ``stream`` decides who is in which half.
+    Shapes: features [B, R], labels [B], domains [B]. ``generator`` draws the halves.
     """
     features, results = features.double(), []
     for label in labels.unique().tolist():
@@ -38,7 +45,7 @@ def domain_probe(features: Tensor, labels: Tensor, domains: Tensor, *, stream: t
         names, counts = domains[rows].unique(return_counts=True)
         names = names[counts >= SMALLEST]
         if len(names) > 1:
-            halves = [_halves(rows[domains[rows] == name], stream) for name in names.tolist()]
+            halves = [_halves(rows[domains[rows] == name], generator) for name in names.tolist()]
             results.append((_accuracy(features, halves), 1 / len(names)))
     if not results:
         return None
@@ -46,13 +53,13 @@ def domain_probe(features: Tensor, labels: Tensor, domains: Tensor, *, stream: t
     return Probe(accuracy=sum(accuracies) / len(results), chance=sum(chances) / len(results))
 
 
-def _halves(rows: Tensor, stream: torch.Generator) -> tuple[Tensor, Tensor]:
-    shuffled = rows[torch.randperm(len(rows), generator=stream)]
+def _halves(rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    shuffled = rows[torch.randperm(len(rows), generator=generator)]
     return shuffled[: len(rows) // 2], shuffled[len(rows) // 2 :]
 
 
 def _accuracy(features: Tensor, halves: list[tuple[Tensor, Tensor]]) -> float:
-    """Learn from the first half of every domain; return the mean share that is found of the second halves."""
+    """Fit the first half of every domain; return the mean recall on the second halves."""
     known = features[torch.cat([first for first, _ in halves])]
     classes = torch.cat([torch.full((len(first),), k) for k, (first, _) in enumerate(halves)])
     mean, scale = known.mean(0), known.std(0)
@@ -68,9 +75,9 @@ def _accuracy(features: Tensor, halves: list[tuple[Tensor, Tensor]]) -> float:
 def fit_logistic(inputs: Tensor, classes: Tensor, *, num_classes: int) -> tuple[Tensor, Tensor]:
     """Return weights [R, K] and bias [K] that minimise  sum_i w_i cross-entropy_i + |weights|^2 / 2.
 
-    The w_i are such that all classes weigh the same and a mean example 1; inputs [B, R] float64, classes [B].
+    The w_i give all classes the same weight and have the mean 1; inputs [B, R] float64, classes [B].
     """
-    # The best weights are sums of inputs, so that no direction is needed in which no input lies.
+    # The optimal weights are linear combinations of inputs, so the span of the inputs suffices.
     directions = torch.linalg.svd(inputs, full_matrices=False).Vh.mT
     points = inputs @ directions
     balance = len(classes) / (num_classes * torch.bincount(classes, minlength=num_classes).double())
@@ -88,3 +95,15 @@ def fit_logistic(inputs: Tensor, classes: Tensor, *, num_classes: int) -> tuple[
     with torch.enable_grad():
         optimizer.step(loss)
     return directions @ weights.detach(), bias.detach()
+
+
+def part(recording: Recording) -> dict[str, Any]:
+    """Return how well the source domain is recognised from the input of the classifier."""
+    source = recording.source
+    if source is None or source.classified is None:
+        return {}
+    rows = paired_sample(source.labels, source.domains)
+    rows = rows[torch.isin(source.labels[rows], spaced(recording.num_classes, PROBED_CLASSES))]
+    halves = seeding.generator("diagnostics", "probe")
+    probe = domain_probe(source.classified[rows], source.labels[rows], source.domains[rows], generator=halves)
+    return {} if probe is None else {"probe": asdict(probe) | {"examples": len(rows)}}

@@ -1,16 +1,20 @@
-"""What the router does, from its recorded weights.
+"""What the router does, measured on its recorded weights.
 
 Legend: N examples, M experts, C classes, K domains.
 """
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from messi.diagnostics.recording import Observed, Recording
+from messi.diagnostics.to_json import cells
+
 DEAD_BELOW = 0.01
-"""An expert whose mean routing mass is below this is called dead."""
+"""An expert with a mean routing mass below this is called dead."""
 
 
 def mean_routing_by_class(routing: Tensor, labels: Tensor, *, num_classes: int) -> tuple[Tensor, Tensor]:
@@ -26,7 +30,7 @@ def mean_routing_by_class(routing: Tensor, labels: Tensor, *, num_classes: int) 
 
 @dataclass(frozen=True)
 class RoutingTables:
-    """The mean routing of all examples and of some of them; NaN where there are none."""
+    """Mean routing of all examples, by domain, by class, and by both; NaN where there are no examples."""
 
     entropy: float
     """Mean entropy of an example's routing in nats, from 0 to log M."""
@@ -41,7 +45,7 @@ class RoutingTables:
 
 
 class RoutingTally:
-    """Adds up routing, batch by batch."""
+    """Accumulates routing batch by batch."""
 
     def __init__(self, *, num_domains: int, num_classes: int, num_experts: int) -> None:
         self._totals = torch.zeros(num_domains, num_classes, num_experts, dtype=torch.float64)
@@ -74,31 +78,63 @@ def entropy(distributions: Tensor) -> Tensor:
 
 
 def load_deviation(load: Tensor) -> float:
-    """Return the standard deviation over the experts of their mean routing [M]; they are all there are, so ddof = 0.
+    """Return the standard deviation (ddof = 0) of the mean routing over the experts: load [M].
 
-    To be read together with the entropy: routing that uses all experts a little has a low one, too.
+    Read it together with the entropy: routing that uses all experts a little also has a low deviation.
     """
     return float(load.std(correction=0))
 
 
 def dead_rate(load: Tensor, *, threshold: float = DEAD_BELOW) -> float:
-    """Return the share of experts whose mean routing, one of load [M], is below the threshold: 1 % by default."""
+    """Return the fraction of experts whose load [M] is below the threshold, by default 1 %."""
     return float((load < threshold).double().mean())
 
 
-def template_divergence(cells: Tensor) -> float:
-    """Return how much the routing of a class differs between domains: cells [K, C, M], NaN where there are none.
+def template_divergence(table: Tensor) -> float:
+    """Return how much the routing of a class differs between domains: table [K, C, M], NaN where there are no examples.
 
-    The template of a class is the mean of its domains' routing. The answer is the mean, over domains and classes, of
-    the Jensen-Shannon divergence from a domain's routing of the class to the template, from 0 to log 2. Classes that
-    only one domain has are left out, for there is nothing to compare; NaN where no class is left.
+    The template of a class is the mean routing over its domains. The result is the mean, over domains and classes, of
+    the Jensen-Shannon divergence between a domain's routing of the class and the template, from 0 to log 2. Classes
+    that occur in only one domain are left out; NaN if no class remains.
     """
-    present = ~cells.isnan().any(-1)
+    present = ~table.isnan().any(-1)
     shared = present & (present.sum(0) > 1)
-    template = cells.nanmean(0).expand_as(cells)
-    return float(jensen_shannon(cells[shared], template[shared]).mean())
+    template = table.nanmean(0).expand_as(table)
+    return float(jensen_shannon(table[shared], template[shared]).mean())
 
 
 def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
     """Return the Jensen-Shannon divergence in nats of distributions [*, M]: [*]."""
     return entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2
+
+
+def routing_tables(observed: Observed, num_classes: int) -> RoutingTables | None:
+    """Return the mean routing of the recorded examples; None if the method has no router."""
+    if observed.routing is None:
+        return None
+    num_domains, num_experts = len(observed.domain_names), observed.routing.shape[1]
+    tally = RoutingTally(num_domains=num_domains, num_classes=num_classes, num_experts=num_experts)
+    tally.update(observed.routing, observed.labels, observed.domains)
+    return tally.result()
+
+
+def part(recording: Recording) -> dict[str, Any]:
+    """Return what the router does with the source domains.
+
+    P(e | d, y) is not included: the records have it, also for the target, and from all examples.
+    """
+    tables = routing_tables(recording.source, recording.num_classes) if recording.source else None
+    if tables is None:
+        return {}
+    return {
+        "routing": {
+            "entropy": tables.entropy,
+            "load": tables.load,
+            "load_std": load_deviation(tables.load),
+            "dead_threshold": DEAD_BELOW,
+            "dead_rate": dead_rate(tables.load),
+            "template_divergence": template_divergence(tables.by_domain_and_class),
+            "by_domain": tables.by_domain,
+            "by_class": cells(tables.by_class),
+        }
+    }

@@ -1,53 +1,58 @@
-"""Which slots a run would align: a slot is an expert, two domains and a class.
+"""Which slots a run aligns: a slot is an expert, two domains and a class.
 
-    a_ijc = sigmoid(alpha rho_ic) sigmoid(alpha rho_jc),   rho = mean routing of the domain's examples of the class
+    a_ijc = sigmoid(alpha rho_ic) sigmoid(alpha rho_jc),   rho = mean routing of the class in the domain
 
 Legend: K domains, P = K (K - 1) / 2 pairs i < j of them, C classes, M experts.
 """
 
 import itertools
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from messi.core.errors import MessiError
+from messi.diagnostics.recording import Recording
+from messi.diagnostics.routing import routing_tables
+from messi.diagnostics.sampling import PAIRED_DOMAINS
+from messi.diagnostics.to_json import cells
 
 SHARPNESS = 4.0
 """The paper's alpha."""
 ROUNDING = 1e-12
-"""Weights whose deviations are a smaller share of them are the same; a sum in float64 is off by some 1e-16 of it."""
+"""Weights with a smaller relative deviation count as constant; a float64 sum has a relative error of about 1e-16."""
 
 
 def domain_pairs(num_domains: int) -> list[tuple[int, int]]:
-    """Return the pairs i < j, in the order that every table of pairs has here."""
+    """Return the pairs i < j in the order of every table of pairs."""
     return list(itertools.combinations(range(num_domains), 2))
 
 
-def responsibilities(cells: Tensor, *, sharpness: float = SHARPNESS) -> Tensor:
-    """Return a_ijc of every slot: mean routing [K, C, M] -> [P, C, M], NaN where a domain has no such class."""
-    gates = torch.sigmoid(sharpness * cells)
-    pairs = domain_pairs(len(cells))
+def responsibilities(table: Tensor, *, sharpness: float = SHARPNESS) -> Tensor:
+    """Return a_ijc of every slot: mean routing [K, C, M] -> [P, C, M], NaN where a domain lacks the class."""
+    gates = torch.sigmoid(sharpness * table)
+    pairs = domain_pairs(len(table))
     return gates[[i for i, _ in pairs]] * gates[[j for _, j in pairs]]
 
 
 def correlation(first: Tensor, second: Tensor) -> float:
-    """Return Pearson's r between the weights of two runs over the slots that both have; NaN where one is constant."""
+    """Return Pearson's r between the weights of two runs over their common slots; NaN if one is constant."""
     both = ~(first.isnan() | second.isnan())
     a, b = (_deviations(weights[both].double()) for weights in (first, second))
     return float(a @ b / (a.norm() * b.norm()))
 
 
 def _deviations(weights: Tensor) -> Tensor:
-    """Return weights less their mean; zeros where they differ by rounding alone, which would look like a pattern."""
+    """Return weights minus their mean; zeros if they differ only by rounding, which would look like a pattern."""
     deviations = weights - weights.mean()
     same = deviations.norm() <= ROUNDING * weights.norm()
     return deviations.masked_fill(same, 0)
 
 
 def top_slots(weights: Tensor, *, share: float) -> Tensor:
-    """Return which slots are among the share (0 to 1) of them with the largest weights, at least one: a mask.
+    """Return a mask of the fraction ``share`` (0 to 1) of slots with the largest weights, at least one.
 
-    Empty slots, those whose weight is NaN, do not count. Of equal weights the first are taken.
+    Empty slots, which have the weight NaN, do not count. Among equal weights the first are taken.
     """
     if not 0 < share <= 1:
         raise MessiError(f"share must be above 0 and at most 1, but is {share}.")
@@ -59,5 +64,20 @@ def top_slots(weights: Tensor, *, share: float) -> Tensor:
 
 
 def overlap(first: Tensor, second: Tensor) -> float:
-    """Return Jaccard's J of two sets of slots, given as masks; NaN where both are empty."""
+    """Return the Jaccard index of two sets of slots, given as masks; NaN if both are empty."""
     return float((first & second).sum() / (first | second).sum())
+
+
+def part(recording: Recording) -> dict[str, Any]:
+    """Return the responsibilities of the experts for the slots of the source domains."""
+    tables = routing_tables(recording.source, recording.num_classes) if recording.source else None
+    if tables is None:
+        return {}
+    paired = tables.by_domain_and_class[:PAIRED_DOMAINS]
+    return {
+        "slots": {
+            "pairs": domain_pairs(len(paired)),
+            "sharpness": SHARPNESS,
+            "responsibilities": cells(responsibilities(paired)),
+        }
+    }

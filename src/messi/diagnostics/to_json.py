@@ -1,4 +1,4 @@
-"""Results as JSON has them."""
+"""Results as plain JSON values."""
 
 import math
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from torch import Tensor
 
 DIGITS = 4
-"""Significant digits of a number."""
+"""Significant digits of every number."""
 
 
 def plain(value: Any) -> Any:
-    """Return dicts, lists, tensors and numbers with rounded numbers; null for what is not finite."""
+    """Return dicts, lists, tensors and numbers as plain values: numbers rounded, None if not finite."""
     if isinstance(value, Tensor):
         return plain(value.tolist())
     if isinstance(value, dict):
@@ -23,7 +23,7 @@ def plain(value: Any) -> Any:
 
 
 def cells(table: Tensor) -> list[Any] | None:
-    """Return a table [..., M] as lists, with one null for each cell whose M numbers are NaN."""
+    """Return a table [..., M] as lists, with None for each cell whose M numbers are NaN."""
     if table.dim() == 1:
         return None if table.isnan().any() else table.tolist()
     return [cells(part) for part in table]

@@ -39,7 +39,7 @@ class Snapshot:
         """Whether they come from a GPU, so that it takes a while."""
         return self._copied is not None
 
-    def arrived(self) -> dict[str, Tensor]:
+    def wait(self) -> dict[str, Tensor]:
         """Return the copies once they are whole; any thread may wait for them."""
         if self._copied is not None:
             with torch.cuda.device(self._device):  # a thread has its own current device

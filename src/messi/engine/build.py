@@ -1,28 +1,29 @@
-"""The parts of a run, from its config: device, split, data in place, sampler, model, optimizer."""
+"""Build the parts of a run from its config: device, split, data, sampler, model, optimizer."""
 
 import dataclasses
 from collections.abc import Sequence
 
 import torch
 
-from messi.algorithms.common.base import Algorithm, build
+from messi.algorithms.common.base import build
 from messi.core.batch import InputSpec, Task
 from messi.core.errors import MessiError
 from messi.core.info import environment, version
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
+from messi.core.text import first_few
 from messi.data.examples import Examples, domain_indices
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
-from messi.data.recognise import seen_checksum, seen_digests
+from messi.data.progress import LogProgress
 from messi.data.sampling import Sampler
 from messi.data.sealed_data import SealedData
-from messi.data.splits import Split, make_split, official_split
-from messi.data.watcher import LogWatcher, some
-from messi.engine.averaging.swad import Averager
-from messi.engine.config import RunConfig, Settings
+from messi.data.seen_examples import seen_checksum, seen_digests
+from messi.data.splits import Split, make_split
+from messi.engine.averaging.choice import make_averager
+from messi.engine.config import RunConfig
 from messi.engine.loop import RunParts
 from messi.engine.metrics_log import MetricsLog
 from messi.engine.observers import Observer, Stopwatch, TensorBoard
@@ -30,7 +31,7 @@ from messi.engine.stepper import AdamStepper
 from messi.evaluation.selection import RULES
 
 
-def prepare(
+def build_run(
     config: RunConfig,
     examples: Examples,
     folder: RunDir,
@@ -39,17 +40,18 @@ def prepare(
     *,
     capture: bool = True,
 ) -> RunParts:
-    """Build the parts of a run; ``config`` is a resolved one. Nothing is written."""
-    settings, split = config.settings, split_of(config, examples)
-    validation = RULES[settings.selection].role
+    """Build the parts of a run from its resolved config, without writing anything."""
+    training, split = config.training, split_of(config, examples)
+    validation = RULES[training.selection].role
     if not split.of(validation):
         raise MessiError(
-            f"selection '{settings.selection}' has no data to read in this split; choose another with --selection."
+            f"selection '{training.selection}' requires '{validation}' data, which this split does not have; choose "
+            "another rule with --selection."
         )
     _note_unseen_classes(examples, split)
     spec = config.encoder.input_spec(examples.input_shape)
-    vault = SealedData(placed(examples, device), split)
-    loader = loader_of(config, vault, spec, device, _sampler(config, examples, split))
+    sealed = SealedData(placed(examples, device), split)
+    loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     torch.manual_seed(derive_seed("initialise", config.seed))
     algorithm = build(config.algorithm, task=task, encoder=config.encoder).to(device)
@@ -57,20 +59,12 @@ def prepare(
     tensorboard = TensorBoard(folder.path / "tensorboard", validation)
     return RunParts(
         folder=folder,
-        config=settings,
-        seed=config.seed,
+        config=config,
         algorithm=algorithm,
-        stepper=AdamStepper(
-            algorithm,
-            learning_rate=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            flatness=settings.flatness,
-            radius=settings.flatness_radius,
-            alpha=settings.sagm_alpha,
-        ),
-        averager=_averager(settings, algorithm),
+        stepper=AdamStepper(algorithm, training),
+        averager=make_averager(algorithm, training),
         loader=loader,
-        ledger=MetricsLog(folder.records, [tensorboard, stopwatch, *observers]),
+        metrics=MetricsLog(folder.records, [tensorboard, stopwatch, *observers]),
         stopwatch=stopwatch,
         task=task,
         capture=capture,
@@ -80,87 +74,49 @@ def prepare(
 
 
 def _note_unseen_classes(examples: Examples, split: Split) -> None:
-    """Say which classes of the target no training example shows: no model can learn them."""
+    """Report the classes of the target without training examples: no model can learn them."""
     trained = set(examples.labels[torch.cat(list(split.train.values()))].tolist())
     unseen: dict[str, list[str]] = {}
     for domain, indices in split.target.items():
         for label in sorted(set(examples.labels[indices].tolist()) - trained):
             unseen.setdefault(examples.classes[label], []).append(examples.domain_names[domain])
     if unseen:
-        names = [f"'{label}' (in {some(domains)})" for label, domains in unseen.items()]
-        LogWatcher().noted(
-            f"Classes that occur in the target but in no training example, so that the model cannot learn them: "
-            f"{some(names, 10)}."
+        names = [f"'{label}' (in {first_few(domains)})" for label, domains in unseen.items()]
+        LogProgress().noted(
+            "Some classes of the target have no training examples, so the model cannot learn them: "
+            f"{first_few(names, 10)}."
         )
 
 
 def split_of(config: RunConfig, examples: Examples) -> Split:
-    """Return the roles of the examples in a run; ``config`` is a resolved one."""
-    settings = config.settings
-    if settings.split == "official":
-        if config.target or config.sources:
-            raise MessiError("split 'official' says itself which domains are trained on; leave --target and --sources.")
-        return official_split(examples)
+    """Return the roles of the examples in a run, given its resolved config."""
     targets, sources = (domain_indices(examples, names) for names in (config.target, config.sources))
-    if both := set(config.target) & set(config.sources):
-        raise MessiError(f"A domain cannot be source and target: {', '.join(sorted(both))}.")
-    return make_split(
-        examples,
-        targets,
-        sources=sources or None,
-        kind=settings.split,
-        fraction=settings.validation_fraction,
-        target_part=settings.target_part,
-        seed=config.seed,
-    )
+    return make_split(examples, targets, config.training, sources=sources, seed=config.seed)
 
 
 def loader_of(
-    config: RunConfig, vault: SealedData, spec: InputSpec, device: torch.device, sampler: Sampler | None = None
+    config: RunConfig, sealed: SealedData, spec: InputSpec, device: torch.device, sampler: Sampler | None = None
 ) -> Loader:
-    """Return what reads the data of a run, the same way in training and when its model is measured again."""
+    """Return the loader of a run, the same for training and for a later evaluation of its model."""
     return Loader(
-        vault=vault,
-        spec=spec,
-        device=device,
-        seed=config.seed,
-        sampler=sampler,
-        augmentation=config.settings.augmentation,
-        validation_augmentation=config.settings.validation_augmentation,
+        data=sealed, spec=spec, device=device, seed=config.seed, sampler=sampler, augmentation=config.training
     )
 
 
 def placed(examples: Examples, device: torch.device) -> Examples:
-    """Return the examples with their pixels as near to the device as they fit."""
+    """Return the examples with their pixels in the memory nearest to the device that has room."""
     inputs = examples.inputs
     return dataclasses.replace(examples, inputs=place(inputs, device)) if isinstance(inputs, Images) else examples
 
 
-def _averager(settings: Settings, algorithm: Algorithm) -> Averager | None:
-    if settings.averaging == "none":
-        return None
-    return Averager(
-        algorithm,
-        optimum_patience=settings.swad_optimum_patience,
-        overfit_patience=settings.swad_overfit_patience,
-        tolerance=settings.swad_tolerance,
-    )
-
-
 def _sampler(config: RunConfig, examples: Examples, split: Split) -> Sampler:
-    settings, members = config.settings, list(split.train.values())
-    return Sampler(
-        members=members,
-        labels=[examples.labels[indices] for indices in members],
-        kind=settings.sampling,
-        per_domain=settings.batch_per_domain,
-        domains_per_batch=settings.domains_per_batch,
-        seed=config.seed,
-    )
+    members = list(split.train.values())
+    labels = [examples.labels[indices] for indices in members]
+    return Sampler(config=config.training, members=members, labels=labels, seed=config.seed)
 
 
 def pick_device(name: str | None) -> torch.device:
-    """Return the named device, or a GPU if there is one."""
+    """Return the named device; by default a GPU if there is one."""
     unknown = MessiError(f"There is no device '{name}'; use 'cpu', 'cuda' or 'cuda:1'.")
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))

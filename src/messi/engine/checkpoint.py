@@ -13,7 +13,7 @@ from messi.core.errors import MessiError
 from messi.core.run_documents import Count
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.engine.async_writer import Snapshot
-from messi.engine.averaging.swad import AverageDescription, Averager
+from messi.engine.averaging.swad import SWAD, AverageDescription
 from messi.engine.metrics_log import MetricsLog
 from messi.engine.stepper import AdamStepper
 
@@ -36,7 +36,7 @@ class CheckpointDescription:
 class Checkpoint:
     """Everything that changes during training, as it is after a step; another thread may write it while that goes on.
 
-    Random streams are functions of the step: nothing to save.
+    Random numbers are functions of the step: nothing to save.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class Checkpoint:
         step: int,
         algorithm: Algorithm,
         stepper: AdamStepper,
-        ledger: MetricsLog,
-        averager: Averager | None = None,
+        metrics: MetricsLog,
+        averager: SWAD | None = None,
     ) -> None:
         tensors = {f"algorithm/{name}": tensor for name, tensor in algorithm.state_dict().items()}
         for group, optimizer in stepper.optimizers.items():
@@ -55,27 +55,27 @@ class Checkpoint:
                 tensors |= {f"optimizer/{group}/{index}/{name}": tensor for name, tensor in state.items()}
         if averager:
             tensors |= {f"average/{name}": tensor for name, tensor in averager.tensors().items()}
-        if ledger.rows:
-            tensors["pending"] = torch.stack(ledger.rows)
+        if metrics.rows:
+            tensors["pending"] = torch.stack(metrics.rows)
         self._tensors = Snapshot(tensors)
-        self._records = ledger.writer
+        self._records = metrics.writer
         self._description = CheckpointDescription(
             run=run,
             step=step,
-            records_size=ledger.writer.size,
-            records_checksum=ledger.writer.checksum,
-            terms=tuple(ledger.terms),
+            records_size=metrics.writer.size,
+            records_checksum=metrics.writer.checksum,
+            terms=tuple(metrics.terms),
             average=averager.description() if averager else None,
         )
 
     def weights(self) -> dict[str, Tensor]:
         """Return the state of the algorithm alone."""
-        return _under("algorithm/", self._tensors.arrived().items())
+        return _under("algorithm/", self._tensors.wait().items())
 
     def write(self, path: Path) -> None:
         """Write it, after the records that it counts on; further ones may follow them by now."""
         self._records.sync()
-        write_tensors(path, self._tensors.arrived(), asdict(self._description))
+        write_tensors(path, self._tensors.wait(), asdict(self._description))
 
 
 def load_checkpoint(
@@ -84,22 +84,22 @@ def load_checkpoint(
     run: str,
     algorithm: Algorithm,
     stepper: AdamStepper,
-    ledger: MetricsLog,
-    averager: Averager | None = None,
+    metrics: MetricsLog,
+    averager: SWAD | None = None,
 ) -> int:
     """Restore what :class:`Checkpoint` wrote and return its step; without a file, start at step 0.
 
     ``run`` is the identity of the run: the checkpoint of another one is refused.
     """
     if not path.exists():
-        ledger.open(0)
+        metrics.open(0)
         return 0
     tensors, description = read_checkpoint(path, run=run)
     try:
-        _restore(tensors, description, algorithm=algorithm, stepper=stepper, ledger=ledger, averager=averager)
+        _restore(tensors, description, algorithm=algorithm, stepper=stepper, metrics=metrics, averager=averager)
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         raise _misfit(path, error) from error
-    ledger.open(description.records_size, description.records_checksum)
+    metrics.open(description.records_size, description.records_checksum)
     return description.step
 
 
@@ -128,8 +128,8 @@ def _restore(
     *,
     algorithm: Algorithm,
     stepper: AdamStepper,
-    ledger: MetricsLog,
-    averager: Averager | None,
+    metrics: MetricsLog,
+    averager: SWAD | None,
 ) -> None:
     algorithm.load_state_dict(_under("algorithm/", tensors.items()))
     for group, optimizer in stepper.optimizers.items():
@@ -142,9 +142,9 @@ def _restore(
         optimizer.load_state_dict({"state": state, "param_groups": settings})
     if averager and description.average:
         averager.load(_under("average/", tensors.items()), description.average)
-    ledger.terms = list(description.terms)
+    metrics.terms = list(description.terms)
     # Where the rows of further steps will be.
-    ledger.rows = list(tensors["pending"].to(stepper.device)) if "pending" in tensors else []
+    metrics.rows = list(tensors["pending"].to(stepper.device)) if "pending" in tensors else []
 
 
 def _under(prefix: str, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:

@@ -14,8 +14,8 @@ from messi.core.tensorfile import read_tensors
 from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples
 from messi.data.loader import Loader
-from messi.data.recognise import SEEN, recognise, seen_checksum
 from messi.data.sealed_data import SealedData
+from messi.data.seen_examples import SEEN, recognise, seen_checksum
 from messi.data.splits import Split
 from messi.engine.build import loader_of, pick_device, placed, split_of
 from messi.engine.config import RunConfig
@@ -43,8 +43,8 @@ def evaluate_run(
     if examples.fingerprint == model.description.data:
         config = dataclasses.replace(_config(model, algorithm), data=data)
         return _measure(model, _loader_of_run(model, config, examples, chosen), _HELD_OUT)
-    vault = _opened(_fitted(model, examples), _recognised(model, folder, examples))
-    return _measure(model, Loader(vault=vault, spec=model.spec, device=chosen), ("train", *_HELD_OUT))
+    sealed = _opened(_fitted(model, examples), _recognised(model, folder, examples))
+    return _measure(model, Loader(data=sealed, spec=model.spec, device=chosen), ("train", *_HELD_OUT))
 
 
 def load_placed(data: DataConfig, device: torch.device) -> Examples:
@@ -137,13 +137,13 @@ def _fitted(model: Model, examples: Examples) -> Examples:
 
 def _opened(examples: Examples, split: Split) -> SealedData:
     """Return the examples in all roles, the target included."""
-    vault = SealedData(examples, split)
-    vault.open_target()
-    return vault
+    sealed = SealedData(examples, split)
+    sealed.open_target()
+    return sealed
 
 
 def _measure(model: Model, loader: Loader, roles: Sequence[Role]) -> list[EvaluationRecord]:
-    step, names = model.description.step, loader.vault.domain_names
+    step, names = model.description.step, loader.data.domain_names
     return [
         record
         for role in roles

@@ -1,23 +1,26 @@
-"""The model that a run ends with, and its evaluation: the only place that opens the target."""
+"""The end of a run: choose the model, test it and write the results. This is the only place that opens the target."""
 
 import time
 from dataclasses import dataclass
 
-from messi.core.files import writing
-from messi.core.records import ExampleRecord, Role, RoutingRecord
+from messi.core.documents import write_document
+from messi.core.errors import writing
+from messi.core.records import EvaluationRecord, ExampleRecord, Role, RoleRecord, RoutingRecord
+from messi.core.run_documents import Result, RoleScores
 from messi.data.image_files import to_picture
+from messi.diagnostics.document import diagnose
 from messi.diagnostics.routing import mean_routing_by_class
 from messi.engine.async_writer import Snapshot
 from messi.engine.averaging.batch_norm import reestimate
-from messi.engine.averaging.swad import Averager
+from messi.engine.averaging.swad import SWAD
 from messi.engine.loop import RunParts, measure, model_description, validation_roles
 from messi.evaluation.measure import predict_role
 from messi.evaluation.model import read_weights, save_model
 from messi.evaluation.predict import Predictions
-from messi.evaluation.selection import select
+from messi.evaluation.selection import RULES, select
 
 EXAMPLES_PER_DOMAIN = 4
-# A report of hundreds of domains would be too large to open, and nobody looks at all of their pictures.
+# A report with pictures of hundreds of domains would be too large to open.
 DOMAINS_WITH_EXAMPLES = 12
 THUMBNAIL = (128, 128)
 BATCH_NORM_BATCHES = 500
@@ -25,102 +28,140 @@ BATCH_NORM_BATCHES = 500
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which weights a run ends with."""
+    """The weights that a run ends with."""
 
     selection: str
-    """The rule that their step was selected by, or "swad"."""
+    """The rule that selected the step, or "swad"."""
     step: int
-    """The last one that they are of."""
+    """The selected step, or the last of the averaged ones."""
     averaged_steps: tuple[int, int] | None = None
-    """The first and the last step that they are the mean of; None for those of one step."""
+    """The first and the last of the averaged steps; None if the weights are those of a single step."""
+
+    @property
+    def averaged(self) -> bool:
+        """Whether the weights are a mean over steps."""
+        return self.averaged_steps is not None
 
 
-def choose(training: RunParts) -> Chosen:
-    """Select a step, whose model was saved when it was taken, or average the weights and save the model now."""
-    if training.averager:
-        return _save_average(training, training.averager)
-    selected = select(training.ledger.evaluations, training.config.selection)
+def finish(parts: RunParts) -> None:
+    """Finish a run after its last step.
+
+    ``result.json`` is written last: a run that is interrupted before then repeats this function.
+    """
+    chosen = _save_average(parts, parts.averager) if parts.averager else _select(parts)
+    parts.algorithm.load_state_dict(read_weights(parts.folder, step=chosen.step))
+    parts.loader.data.open_target()
+    predictions = _evaluate(parts, chosen)
+    for role, by_domain in predictions.items():
+        for number, (domain, predicted) in enumerate(by_domain.items()):
+            _record_routing(parts, role, domain, predicted)
+            if number < DOMAINS_WITH_EXAMPLES:
+                _record_examples(parts, role, domain, predicted)
+    result = _result(parts, chosen)
+    accuracy = {"source_val": result.source_val, "target": result.target}
+    diagnostics = diagnose(parts.algorithm, parts.loader, accuracy)
+    write_document(parts.folder.diagnostics, diagnostics, indent=None)
+    write_document(parts.folder.timing, parts.stopwatch.timing(parts.folder.identity()))
+    parts.metrics.writer.sync()
+    parts.folder.finish(result, parts.metrics.writer.checksum)
+
+
+def _select(parts: RunParts) -> Chosen:
+    """Select a step, whose model was saved when it was evaluated."""
+    selected = select(parts.metrics.evaluations, parts.config.training.selection)
     return Chosen(selected.rule, selected.step)
 
 
-def _save_average(training: RunParts, averager: Averager) -> Chosen:
+def _save_average(parts: RunParts, averager: SWAD) -> Chosen:
     average = averager.average()
     averager.install(average)
-    # The batches that training would have gone on with.
+    # The batches that training would have continued with.
     steps = range(averager.last_step + 1, averager.last_step + 1 + BATCH_NORM_BATCHES)
-    reestimate(training.algorithm, (training.loader.batch(step).inputs for step in steps))
+    reestimate(parts.algorithm, (parts.loader.batch(step).inputs for step in steps))
     chosen = Chosen("swad", average.last, (average.first, average.last))
-    weights = Snapshot(training.algorithm.state_dict()).arrived()
-    save_model(training.folder.model, weights, model_description(training, chosen.step, chosen.averaged_steps))
+    weights = Snapshot(parts.algorithm.state_dict()).wait()
+    save_model(parts.folder.model, weights, model_description(parts, chosen.step, chosen.averaged_steps))
     return chosen
 
 
-def evaluate_chosen(training: RunParts, chosen: Chosen) -> None:
-    """Load the chosen model, open the target, record accuracy, routing and a few examples."""
-    training.algorithm.load_state_dict(read_weights(training.folder, step=chosen.step))
-    training.loader.vault.open_target()
-    averaged = chosen.averaged_steps is not None
+def _evaluate(parts: RunParts, chosen: Chosen) -> dict[Role, dict[int, Predictions]]:
+    """Predict validation and test data, and record what was not recorded during training."""
     predictions: dict[Role, dict[int, Predictions]] = {}
-    for role in validation_roles(training):  # where one step was selected, this was recorded after it
-        if averaged:
-            predictions[role] = measure(training, role, chosen.step, averaged=True)
-        else:
-            predictions[role] = predict_role(training.algorithm, training.loader, role)
-    predictions["source_test"] = measure(training, "source_test", chosen.step, averaged=averaged)
-    start = time.perf_counter()  # the device has done all before: answers were waited for
-    target = predictions["target"] = measure(training, "target", chosen.step, averaged=averaged)
+    for role in validation_roles(parts):
+        if chosen.averaged:
+            predictions[role] = measure(parts, role, chosen.step, averaged=True)
+        else:  # recorded when the step was evaluated
+            predictions[role] = predict_role(parts.algorithm, parts.loader, role)
+    predictions["source_test"] = measure(parts, "source_test", chosen.step, averaged=chosen.averaged)
+    start = time.perf_counter()  # the device is idle: all predictions so far were waited for
+    target = predictions["target"] = measure(parts, "target", chosen.step, averaged=chosen.averaged)
     images = sum(len(predicted.labels) for predicted in target.values())
-    training.stopwatch.predicted(images, time.perf_counter() - start)
-    for role, by_domain in predictions.items():
-        for number, (domain, predicted) in enumerate(by_domain.items()):
-            _record_routing(training, role, domain, predicted)
-            if number < DOMAINS_WITH_EXAMPLES:
-                _record_examples(training, role, domain, predicted)
+    parts.stopwatch.predicted(images, time.perf_counter() - start)
+    return predictions
 
 
-def _record_routing(training: RunParts, role: Role, domain: int, predicted: Predictions) -> None:
+def _result(parts: RunParts, chosen: Chosen) -> Result:
+    config = parts.config
+    records = [r for r in parts.metrics.evaluations if r.step == chosen.step and r.averaged == chosen.averaged]
+    domains = [record for record in records if isinstance(record, EvaluationRecord)]
+    roles = [record for record in records if isinstance(record, RoleRecord)]
+    return Result(
+        selection=chosen.selection,
+        validation=RULES[config.training.selection].role,
+        selected_step=chosen.step,
+        averaged_steps=chosen.averaged_steps,
+        source_val={record.domain: record.accuracy for record in domains if record.role == "source_val"},
+        target={record.domain: record.accuracy for record in domains if record.role == "target"},
+        roles={r.role: RoleScores(count=r.count, accuracy=r.accuracy, macro_f1=r.macro_f1) for r in roles},
+        target_part=config.training.target_part,
+        protocol=config.protocol,
+        deviations=config.deviations(),
+    )
+
+
+def _record_routing(parts: RunParts, role: Role, domain: int, predicted: Predictions) -> None:
     if predicted.routing is None:
         return
-    vault = training.loader.vault
-    means, counts = mean_routing_by_class(predicted.routing, predicted.labels, num_classes=len(vault.classes))
+    sealed = parts.loader.data
+    means, counts = mean_routing_by_class(predicted.routing, predicted.labels, num_classes=len(sealed.classes))
     for label, count in enumerate(counts.tolist()):
         if count:
-            training.ledger.write(
+            parts.metrics.write(
                 RoutingRecord(
                     role=role,
-                    domain=vault.domain_names[domain],
-                    label=vault.classes[label],
+                    domain=sealed.domain_names[domain],
+                    label=sealed.classes[label],
                     count=count,
                     experts=tuple(means[label].tolist()),
                 )
             )
 
 
-def _record_examples(training: RunParts, role: Role, domain: int, predicted: Predictions) -> None:
-    """Save evenly spaced images of a domain as PNG files, each with what the model says of it."""
-    vault = training.loader.vault
-    if not vault.has_images:
+def _record_examples(parts: RunParts, role: Role, domain: int, predicted: Predictions) -> None:
+    """Save evenly spaced images of a domain as PNG files, and record the prediction of each."""
+    sealed = parts.loader.data
+    if not sealed.has_images:
         return
-    indices = vault.indices(role, domain)
+    indices = sealed.indices(role, domain)
     probabilities = predicted.logits.softmax(-1)
-    folder = training.folder.examples
+    folder = parts.folder.examples
     for number in range(min(EXAMPLES_PER_DOMAIN, len(indices))):
         place = number * len(indices) // min(EXAMPLES_PER_DOMAIN, len(indices))
         probability, label = probabilities[place].max(-1)
         file = folder / f"{role}-{domain}-{number}.png"
         with writing(file):
             folder.mkdir(exist_ok=True)
-            picture = to_picture(vault.images(indices[place : place + 1])[0])
+            picture = to_picture(sealed.images(indices[place : place + 1])[0])
             picture.thumbnail(THUMBNAIL)
             picture.save(file)
         experts = () if predicted.routing is None else tuple(predicted.routing[place].tolist())
-        training.ledger.write(
+        parts.metrics.write(
             ExampleRecord(
                 role=role,
-                domain=vault.domain_names[domain],
+                domain=sealed.domain_names[domain],
                 image=f"examples/{file.name}",
-                label=vault.classes[int(predicted.labels[place])],
-                predicted=vault.classes[int(label)],
+                label=sealed.classes[int(predicted.labels[place])],
+                predicted=sealed.classes[int(label)],
                 probability=float(probability),
                 experts=experts,
             )

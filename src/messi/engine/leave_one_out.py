@@ -12,7 +12,7 @@ _MOST_RUNS = 20
 
 def runs_of(config: RunConfig, domains: Sequence[str]) -> list[RunConfig]:
     """Return the runs that a command asks for: one for named targets, else one for every domain that is held out."""
-    if config.resolved().settings.split == "official":
+    if config.resolved().training.split == "official":
         return [config]
     if config.target == (NONE,) and NONE not in domains:
         return [dataclasses.replace(config, target=())]

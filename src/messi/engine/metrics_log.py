@@ -72,7 +72,7 @@ class MetricsLog:
         if self._coming is None:
             return
         (step, snapshot), self._coming = self._coming, None
-        table = self._checked(snapshot.arrived()["table"], step)
+        table = self._checked(snapshot.wait()["table"], step)
         means = [math.fsum(column) / len(table) for column in zip(*table, strict=True)]
         record = TrainRecord(step=step, terms=dict(zip(self.terms, means, strict=True)))
         self.write(record)

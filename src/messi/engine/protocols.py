@@ -1,105 +1,126 @@
-"""Protocols by name: the settings that results of different papers were obtained with, and that make them differ.
+"""Protocols by name: the settings behind the published results of different papers.
 
-A protocol says everything about data, schedule and selection that a number depends on; a run names its protocol, and
-whatever it sets otherwise is told with its result. Sources: the MESSI paper's appendix; DomainBed's train.py and
-datasets.py; SWAD's README and datasets; GMoE's hparams_registry.py. All select by the accuracy on source validation
-data, but for iWildCam: there the MESSI paper follows WILDS, which selects by the macro F1 on the official validation
-data of unseen cameras. DomainBed, SWAD and GMoE count their steps from 0 and evaluate after the first one, too; a step
-that is never selected, and not done here.
+A protocol states every setting of data, schedule and selection that affects a result. A run names its protocol and
+reports the settings in which it deviates. Sources: the appendix of the MESSI paper; DomainBed's train.py and
+datasets.py; SWAD's README and datasets; GMoE's hparams_registry.py. All protocols select by accuracy on source
+validation data, except on iWildCam: there the MESSI paper follows WILDS, which selects by macro F1 on the official
+validation data of unseen cameras. DomainBed, SWAD and GMoE count steps from 0 and also evaluate after the first one;
+that step is never selected and is not evaluated here.
 """
 
-from typing import Any, Literal
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from messi.core.errors import unknown_name
+from messi.engine.training_config import TrainingConfig
 
 ProtocolName = Literal["messi", "domainbed", "swad", "gmoe"]
-SMALL_IMAGES = "small images"
-"""The settings for the small encoders."""
 
-_DOMAINBED: dict[str, Any] = {
-    "split": "domainbed",
-    "validation_fraction": 0.2,
-    "validation_augmentation": True,
-    "target_part": "in",
-    "selection": "source_val",
-    "sampling": "replacement",
-    "domains_per_batch": None,
-    "batch_per_domain": 32,
-    "steps": 5001,
-    "evaluate_every": 300,
-    "learning_rate": 5e-5,
-    "weight_decay": 0.0,
-    "sagm_alpha": 1e-3,  # SAGM's own, for data of few classes; half of it for many
-    "swad_tolerance": 0.3,  # SWAD's own, as is that for VLCS
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """The settings of a protocol; ``by_data`` takes precedence over ``default``, and ``small_images`` over both."""
+
+    default: TrainingConfig
+    """States every setting that a protocol may state, except the augmentation, which depends on the data set."""
+    by_data: Mapping[str, TrainingConfig]
+    """Settings for single data sets, by name."""
+    small_images: TrainingConfig
+    """Settings for the small encoders."""
+
+    def training(self, data: str, *, small: bool) -> TrainingConfig:
+        """Return the settings for a data set, with a small encoder or a large one."""
+        special = self.by_data.get(data, TrainingConfig())
+        return (self.small_images if small else TrainingConfig()).filled_from(special).filled_from(self.default)
+
+
+_DOMAINBED = TrainingConfig(
+    split="domainbed",
+    validation_fraction=0.2,
+    validation_augmentation=True,
+    target_part="in",
+    selection="source_val",
+    sampling="replacement",
+    domains_per_batch=None,
+    batch_per_domain=32,
+    steps=5001,
+    evaluate_every=300,
+    learning_rate=5e-5,
+    weight_decay=0.0,
+    sagm_alpha=1e-3,  # SAGM's own value for data sets of few classes; half of it for many
+    swad_tolerance=0.3,  # SWAD's own value, like the one for VLCS
+)
+PROTOCOLS: Mapping[ProtocolName, Protocol] = {
+    "messi": Protocol(
+        default=dataclasses.replace(
+            _DOMAINBED,
+            split="stratified",
+            validation_augmentation=False,
+            target_part="all",
+            steps=5000,
+            evaluate_every=200,
+            learning_rate=3e-5,
+            weight_decay=1e-6,
+        ),
+        by_data={
+            "vlcs": TrainingConfig(swad_tolerance=0.2),
+            "office_home": TrainingConfig(steps=10_000, learning_rate=1e-5, sagm_alpha=5e-4),
+            "terra_incognita": TrainingConfig(steps=10_000, learning_rate=5e-5, weight_decay=1e-4),
+            "domain_net": TrainingConfig(
+                steps=15_000, evaluate_every=500, learning_rate=5e-5, weight_decay=0.0, sagm_alpha=5e-4
+            ),
+            "iwildcam": TrainingConfig(
+                split="official",
+                selection="unseen_val_macro_f1",
+                sampling="epochs",
+                domains_per_batch=4,
+                batch_per_domain=8,
+                steps=150_000,
+                evaluate_every=5000,
+                weight_decay=0.0,
+            ),
+        },
+        small_images=TrainingConfig(learning_rate=1e-3),
+    ),
+    "domainbed": Protocol(
+        default=_DOMAINBED,
+        by_data={
+            "vlcs": TrainingConfig(swad_tolerance=0.2),
+            "office_home": TrainingConfig(sagm_alpha=5e-4),
+            "domain_net": TrainingConfig(evaluate_every=1000, sagm_alpha=5e-4),
+        },
+        small_images=TrainingConfig(batch_per_domain=64, evaluate_every=100, learning_rate=1e-3),
+    ),
+    "swad": Protocol(
+        default=dataclasses.replace(_DOMAINBED, validation_augmentation=False, evaluate_every=100),
+        by_data={
+            "vlcs": TrainingConfig(evaluate_every=50, swad_tolerance=0.2),
+            "office_home": TrainingConfig(sagm_alpha=5e-4),
+            "domain_net": TrainingConfig(steps=15_001, evaluate_every=500, sagm_alpha=5e-4),
+        },
+        small_images=TrainingConfig(batch_per_domain=64, learning_rate=1e-3),
+    ),
+    "gmoe": Protocol(
+        default=dataclasses.replace(_DOMAINBED, learning_rate=3e-5, weight_decay=1e-6),
+        by_data={
+            "vlcs": TrainingConfig(swad_tolerance=0.2),
+            "office_home": TrainingConfig(learning_rate=1e-5, sagm_alpha=5e-4),
+            "terra_incognita": TrainingConfig(learning_rate=5e-5, weight_decay=1e-4),
+            "domain_net": TrainingConfig(
+                steps=15_001, evaluate_every=500, learning_rate=5e-5, weight_decay=0.0, sagm_alpha=5e-4
+            ),
+        },
+        small_images=TrainingConfig(batch_per_domain=64, evaluate_every=100, learning_rate=1e-3, weight_decay=0.0),
+    ),
 }
-PROTOCOLS: dict[str, dict[str, dict[str, Any]]] = {
-    "messi": {
-        "": {
-            **_DOMAINBED,
-            "split": "stratified",
-            "validation_augmentation": False,
-            "target_part": "all",
-            "steps": 5000,
-            "evaluate_every": 200,
-            "learning_rate": 3e-5,
-            "weight_decay": 1e-6,
-        },
-        SMALL_IMAGES: {"learning_rate": 1e-3},
-        "vlcs": {"swad_tolerance": 0.2},
-        "office_home": {"steps": 10_000, "learning_rate": 1e-5, "sagm_alpha": 5e-4},
-        "terra_incognita": {"steps": 10_000, "learning_rate": 5e-5, "weight_decay": 1e-4},
-        "domain_net": {
-            "steps": 15_000,
-            "evaluate_every": 500,
-            "learning_rate": 5e-5,
-            "weight_decay": 0.0,
-            "sagm_alpha": 5e-4,
-        },
-        "iwildcam": {
-            "split": "official",
-            "selection": "unseen_val_macro_f1",
-            "sampling": "epochs",
-            "domains_per_batch": 4,
-            "batch_per_domain": 8,
-            "steps": 150_000,
-            "evaluate_every": 5000,
-            "weight_decay": 0.0,
-        },
-    },
-    "domainbed": {
-        "": _DOMAINBED,
-        SMALL_IMAGES: {"batch_per_domain": 64, "evaluate_every": 100, "learning_rate": 1e-3},
-        "vlcs": {"swad_tolerance": 0.2},
-        "office_home": {"sagm_alpha": 5e-4},
-        "domain_net": {"evaluate_every": 1000, "sagm_alpha": 5e-4},
-    },
-    "swad": {
-        "": {**_DOMAINBED, "validation_augmentation": False, "evaluate_every": 100},
-        SMALL_IMAGES: {"batch_per_domain": 64, "learning_rate": 1e-3},
-        "vlcs": {"evaluate_every": 50, "swad_tolerance": 0.2},
-        "office_home": {"sagm_alpha": 5e-4},
-        "domain_net": {"steps": 15_001, "evaluate_every": 500, "sagm_alpha": 5e-4},
-    },
-    "gmoe": {
-        "": {**_DOMAINBED, "learning_rate": 3e-5, "weight_decay": 1e-6},
-        SMALL_IMAGES: {"batch_per_domain": 64, "evaluate_every": 100, "learning_rate": 1e-3, "weight_decay": 0.0},
-        "vlcs": {"swad_tolerance": 0.2},
-        "office_home": {"learning_rate": 1e-5, "sagm_alpha": 5e-4},
-        "terra_incognita": {"learning_rate": 5e-5, "weight_decay": 1e-4},
-        "domain_net": {
-            "steps": 15_001,
-            "evaluate_every": 500,
-            "learning_rate": 5e-5,
-            "weight_decay": 0.0,
-            "sagm_alpha": 5e-4,
-        },
-    },
-}
 
 
-def protocol_settings(name: str, data: str, *, small: bool) -> dict[str, Any]:
-    """Return what a protocol says for a data set, with one of the small encoders or not."""
+@functools.cache  # a plan resolves thousands of configs
+def protocol_training(name: ProtocolName, data: str, *, small: bool) -> TrainingConfig:
+    """Return the settings of a protocol for a data set, with a small encoder or a large one."""
     if name not in PROTOCOLS:
         raise unknown_name("protocol", name, PROTOCOLS)
-    protocol = PROTOCOLS[name]
-    return {**protocol[""], **protocol.get(data, {}), **(protocol[SMALL_IMAGES] if small else {})}
+    return PROTOCOLS[name].training(data, small=small)

@@ -1,7 +1,8 @@
-"""The only file that knows the optimizer and the precision of a training step."""
+"""One update of the weights: the only file that knows the optimizer and the precision of a training step."""
 
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -9,38 +10,46 @@ from torch import Tensor
 from messi.algorithms.common.base import Algorithm
 from messi.algorithms.common.inference import autocast
 from messi.core.batch import LossTerms
+from messi.core.config import OPEN, Bounds, Config
 
 Flatness = Literal["none", "sam", "sagm"]
 
 
-class AdamStepper:
-    """Adam with a constant learning rate, one for each group of a method's parameters.
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(Config):
+    """How weights are updated."""
 
-    With ``sam`` or ``sagm`` it steps down the gradient at a point near by, uphill from here, as well as or instead of
-    the gradient here, which leads away from sharp minima (docs/algorithms/sam.md).
+    learning_rate: Annotated[float, Bounds(above=0)] = OPEN
+    """Learning rate of Adam, constant."""
+    weight_decay: Annotated[float, Bounds(minimum=0)] = OPEN
+    """Weight decay of Adam."""
+    flatness: Flatness = "none"
+    """Look for flat minima, with any method: by SAM or by SAGM."""
+    flatness_radius: Annotated[float, Bounds(above=0)] = 0.05
+    """Radius (rho) of the ascent step of SAM and SAGM."""
+    sagm_alpha: Annotated[float, Bounds(minimum=0)] = OPEN
+    """SAGM's alpha: fraction of the gradient subtracted from the ascent step."""
+
+
+class AdamStepper:
+    """Adam with a constant learning rate, one optimizer for each group of a method's parameters.
+
+    SAM replaces the gradient by the one at a point uphill, and SAGM by the mean of both, which leads away from sharp
+    minima (docs/algorithms/sam.md).
     """
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        *,
-        learning_rate: float,
-        weight_decay: float,
-        flatness: Flatness = "none",
-        radius: float = 0.05,
-        alpha: float = 1e-3,
-    ) -> None:
+    def __init__(self, algorithm: Algorithm, config: OptimizerConfig) -> None:
         self.device = next(algorithm.parameters()).device
         self._buffers = list(algorithm.buffers())
-        self._flatness, self._radius = flatness, radius
-        self._alpha = alpha if flatness == "sagm" else 0.0
+        self._flatness, self._radius = config.flatness, config.flatness_radius
+        self._alpha = config.sagm_alpha if config.flatness == "sagm" else 0.0
         on_gpu = self.device.type == "cuda"
         self.optimizers = {
             name: torch.optim.Adam(
                 group.parameters,
-                lr=group.learning_rate or learning_rate,
+                lr=group.learning_rate or config.learning_rate,
                 betas=group.betas,
-                weight_decay=weight_decay,
+                weight_decay=config.weight_decay,
                 fused=on_gpu or None,
                 capturable=on_gpu,  # counts its steps on the device
             )
@@ -48,7 +57,7 @@ class AdamStepper:
         }
 
     def descend(self, loss: Callable[[], LossTerms], group: str = "main") -> LossTerms:
-        """Take one step of a group down the gradient of the sum of the terms; return the terms."""
+        """Update a group of parameters by the gradient of the sum of the terms, and return the terms."""
         optimizer = self.optimizers[group]
         optimizer.zero_grad(set_to_none=True)
         terms = self._differentiate(loss)
@@ -58,7 +67,7 @@ class AdamStepper:
         return terms
 
     def reset(self) -> None:
-        """Forget all past gradients, as if training began now. In place: a recorded step goes on with these tensors."""
+        """Forget all past gradients, as at the start of training. In place: a captured step uses these tensors."""
         for optimizer in self.optimizers.values():
             for state in optimizer.state.values():
                 for value in state.values():
@@ -67,8 +76,7 @@ class AdamStepper:
     def _look_uphill(self, loss: Callable[[], LossTerms], optimizer: torch.optim.Optimizer) -> None:
         """Replace the gradients by those at w + (radius / |g| - alpha) g, for SAGM by the mean of both.
 
-        Weights come back to where they were, and so do buffers such as running means, which are meant to see a batch
-        once.
+        Weights are restored afterwards, and so are buffers such as running means, which must see each batch once.
         """
         weights = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         here = [weight.grad for weight in weights]
@@ -90,7 +98,7 @@ class AdamStepper:
         with autocast(self.device):
             terms = loss()
         total(terms).backward()
-        # Without the graph behind them, which would keep this step's memory and stream alive in the next.
+        # Detached: their graph would keep this step's memory and CUDA stream alive in the next step.
         return {name: term.detach() for name, term in terms.items()}
 
 

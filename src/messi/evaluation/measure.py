@@ -14,7 +14,7 @@ from messi.evaluation.predict import Predictions, predict_labelled
 
 def predict_role(algorithm: Algorithm, loader: Loader, role: Role) -> dict[int, Predictions]:
     """Predict every domain in a role; all are on their way before the first is waited for."""
-    domains = loader.vault.domains(role)
+    domains = loader.data.domains(role)
     size = batch_size(loader.device)
     answers = {d: predict_labelled(algorithm, loader.evaluation(role, d, size=size)) for d in domains}
     return {domain: predicted.cpu() for domain, predicted in answers.items()}

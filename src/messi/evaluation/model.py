@@ -21,7 +21,7 @@ from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data.examples import require_finite
 from messi.data.image_files import read_picture, to_tensor
 from messi.data.images import Images
-from messi.data.placement import sent
+from messi.data.placement import to_device
 from messi.data.preprocess import prepare
 from messi.evaluation.predict import predict
 from messi.models.encoder import EncoderConfig
@@ -102,7 +102,7 @@ class Model:
         raw = [self._raw(image) for image in inputs]
         if len(self.spec.shape) == 1:
             return torch.stack(raw).to(device)
-        there = sent(inputs, device) if isinstance(inputs, Tensor) else [sent(image, device) for image in raw]
+        there = to_device(inputs, device) if isinstance(inputs, Tensor) else [to_device(image, device) for image in raw]
         return prepare(Images.pack(there).to(device), self.spec)
 
     @property

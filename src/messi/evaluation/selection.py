@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from messi.core.config import OPEN, Config
 from messi.core.errors import MessiError, unknown_name
 from messi.core.records import EvaluationRecord, Record, Role, RoleRecord
 
@@ -70,6 +71,17 @@ RULES = {
     for rule in (_mean_over_domains("source_val"), _mean_over_domains("unseen_val"), _macro_f1("unseen_val"))
 }
 SelectionRule = Literal["source_val", "unseen_val", "unseen_val_macro_f1"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionConfig(Config):
+    """How the step whose model is kept is selected."""
+
+    selection: SelectionRule = OPEN
+    """Select by accuracy on validation data of the source domains or of unseen domains, or by macro F1 on the latter.
+
+    Accuracy is the mean over domains; macro F1 is computed over all examples together, as in WILDS. SWAD selects no
+    step: it finds its valley by the loss on the same data."""
 
 
 @dataclass(frozen=True)

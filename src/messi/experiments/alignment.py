@@ -31,12 +31,10 @@ from messi.core.config import Bounds
 from messi.core.seeding import generator
 from messi.data.loader import Loader
 from messi.diagnostics.alignment import class_conditional_energy, energy_on_slots
-from messi.diagnostics.collected import PER_DOMAIN
-from messi.diagnostics.document import PER_CELL
+from messi.diagnostics.recording import PER_DOMAIN, trace
 from messi.diagnostics.routing import RoutingTally
-from messi.diagnostics.sampling import at_most_per_cell
+from messi.diagnostics.sampling import PER_CELL, at_most_per_cell
 from messi.diagnostics.slots import SHARPNESS, correlation, overlap, responsibilities, top_slots
-from messi.diagnostics.trace import trace
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.benchmarks import BENCHMARKS, Benchmark, DataName
 from messi.experiments.common.measuring import Measurement, read_measured
@@ -86,14 +84,14 @@ class Slots:
 
 def measure_slots(algorithm: Algorithm, loader: Loader) -> Slots:
     """Measure all slots, on at most ``PER_DOMAIN`` examples of a domain; distances on ``PER_CELL`` of a class in it."""
-    vault = loader.vault
-    sizes = {"num_domains": len(vault.domains("source_val")), "num_classes": len(vault.classes)}
+    data = loader.data
+    sizes = {"num_domains": len(data.domains("source_val")), "num_classes": len(data.classes)}
     traces = list(trace(algorithm, loader, "source_val", most=PER_DOMAIN))
     labels, domains = torch.cat([one.labels for one in traces]), torch.cat([one.domains for one in traces])
     routing = torch.cat([one.experts.routing for one in traces])
     tally = RoutingTally(**sizes, num_experts=routing.shape[1])
     tally.update(routing, labels, domains)
-    rows = at_most_per_cell(labels, domains, most=PER_CELL, stream=generator("slots"))
+    rows = at_most_per_cell(labels, domains, most=PER_CELL, generator=generator("slots"))
     outputs = torch.cat([one.experts.outputs for one in traces], dim=1)[:, rows]
 
     def apart(features: Tensor) -> Tensor:

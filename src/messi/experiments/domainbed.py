@@ -258,7 +258,7 @@ class _Tables:
 
     def _provenance(self, benchmarks: Sequence[Benchmark]) -> Provenance:
         outcomes = [o for b in benchmarks for o in self.results.where(data=b.title)]
-        steps = dict.fromkeys(o.run.config.resolved().settings.steps for o in outcomes)
+        steps = dict.fromkeys(o.run.config.resolved().training.steps for o in outcomes)
         stated = Results(outcomes).provenance(data=", ".join(b.title for b in benchmarks))
         counts = ", ".join(f"{number:,}" for number in steps)
         return dataclasses.replace(stated, protocol=f"{self.remarks}; {counts} steps")

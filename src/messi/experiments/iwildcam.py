@@ -15,7 +15,7 @@ from messi.algorithms.messi import MESSI
 from messi.algorithms.omoe import OMoE
 from messi.core.records import Role
 from messi.data.datasets.iwildcam import IWildCam as IwildcamData
-from messi.data.home import data_home
+from messi.data.disk import data_home
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.base import Experiment
 from messi.experiments.common.methods import DEIT_S, backbone_title, pretrained

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from messi.algorithms.messi import MESSI
+from messi.core.config import OPEN
 from messi.engine.config import RunConfig
 from messi.experiments.common.growth import GrowthExperiment
 from messi.experiments.common.methods import (
@@ -82,4 +83,4 @@ class Readings(GrowthExperiment):
 
     def _read(self, reading: str, number: int, seed: int) -> RunConfig:
         algorithm = READINGS.get(reading, MESSI.Config())
-        return self.config(algorithm, number, seed, learning_rate=LEARNING_RATES.get(reading))
+        return self.config(algorithm, number, seed, learning_rate=LEARNING_RATES.get(reading, OPEN))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from messi.algorithms.messi import MESSI
+from messi.core.config import OPEN
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.methods import (
     DEIT_TI,
@@ -75,5 +76,5 @@ class ReadingsPacs(Ablation):
 
 
 def _at_its_rate(run: Planned) -> Planned:
-    rate = LEARNING_RATES.get(str(run.labels["method"]))
+    rate = LEARNING_RATES.get(str(run.labels["method"]), OPEN)
     return replace(run, config=replace(run.config, training=replace(run.config.training, learning_rate=rate)))

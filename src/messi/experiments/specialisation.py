@@ -21,9 +21,9 @@ from messi.algorithms.gmoe import GMoE
 from messi.algorithms.messi import MESSI
 from messi.algorithms.omoe import OMoE
 from messi.data.loader import Loader
+from messi.diagnostics.recording import trace
 from messi.diagnostics.routing import DEAD_BELOW, RoutingTally, dead_rate
 from messi.diagnostics.specialisation import SpecialisationTally
-from messi.diagnostics.trace import trace
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.measuring import Measurement, read_measured
 from messi.experiments.common.methods import MESSI_OT
@@ -63,13 +63,13 @@ class Experts:
 
 def measure_experts(algorithm: Algorithm, loader: Loader) -> Experts:
     """Accumulate outputs and routing over all examples of the target, batch by batch."""
-    vault = loader.vault
+    data = loader.data
     traces = trace(algorithm, loader, "target")
     first = next(traces)
     similarity = SpecialisationTally(len(first.experts.outputs))
     routing = RoutingTally(
-        num_domains=len(vault.domains("target")),
-        num_classes=len(vault.classes),
+        num_domains=len(data.domains("target")),
+        num_classes=len(data.classes),
         num_experts=first.experts.routing.shape[1],
     )
     for one in itertools.chain([first], traces):

@@ -3,26 +3,20 @@
 import contextlib
 import dataclasses
 import difflib
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import timm
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from messi.core.batch import InputSpec
+from messi.core.batch import InputSpec, Task
 from messi.core.config import Bounds, Config
 from messi.core.errors import MessiError
-from messi.models import (
-    resnet,
-    resnet_v1,  # noqa: F401 (makes itself known to timm)
-    vit,
-)
-from messi.models.hub import cached_if_unreachable
+from messi.models import resnet_v1  # noqa: F401 (registers itself with timm)
+from messi.models.fused.replace import fuse
+from messi.models.pretrained import cached_if_unreachable, load_weights
 from messi.models.small import identity, mlp, small_cnn, tiny_cnn
 
 SMALL = {"identity": identity, "mlp": mlp, "small_cnn": small_cnn, "tiny_cnn": tiny_cnn}
@@ -68,7 +62,7 @@ class EncoderConfig(Config):
         self.check_weights()
         model = self._timm_model(input_shape)
         if self.weights:
-            _load_weights(model, Path(self.weights))
+            load_weights(model, Path(self.weights))
         if self.image_size:
             _resize_model(model, str(self.backbone), self.image_size)
         width = model.head_hidden_size  # what comes out; num_features is the width before pooling
@@ -136,9 +130,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.network, self.width = network, width
         self._frozen_batch_norm = frozen_batch_norm
-        resnet.fuse(network)
-        self.fused = vit.fits(network)
-        """Whether kernels of our own take the place of the network's forward on a GPU."""
+        fuse(network)
         self._channels_last = any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
 
     def train(self, mode: bool = True) -> "Encoder":
@@ -152,12 +144,19 @@ class Encoder(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Encode inputs [B, ...] as features [B, width]."""
-        if self.fused and inputs.is_cuda and torch.is_autocast_enabled("cuda"):
-            return vit.encode(self.network, inputs)
         if self._channels_last and inputs.is_cuda:  # cuDNN's own order; GroupNorm would turn it back
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         features: Tensor = self.network(inputs)
         return features
+
+
+def build_classifier(encoder: EncoderConfig, task: Task) -> nn.Sequential:
+    """Return an encoder and a linear classifier as one module [B, ...] -> [B, classes], for methods that keep several.
+
+    The encoder starts from pretrained weights if the config says so.
+    """
+    built = encoder.build(task.input_shape)
+    return nn.Sequential(built, nn.Linear(built.width, task.num_classes))
 
 
 def _one_line(error: Exception) -> str:
@@ -181,31 +180,3 @@ def _resize_model(model: Any, backbone: str, size: int) -> None:
             f"The backbone '{backbone}' cannot take images of {size} x {size} pixels ({error}); choose another "
             "--image-size or --backbone."
         ) from error
-
-
-def _load_weights(model: nn.Module, path: Path) -> None:
-    state = _read_state(path)
-    wanted = model.state_dict()
-    missing = [key for key in wanted if key not in state]
-    wrong = [key for key in wanted if key in state and state[key].shape != wanted[key].shape]
-    if missing or wrong:
-        first = (missing or wrong)[0]
-        problem = "is missing" if missing else f"has the shape {list(state[first].shape)}"
-        raise MessiError(
-            f"{path} does not fit the backbone: '{first}' {problem} ({len(missing)} missing, {len(wrong)} of "
-            "another shape).",
-            "Give the weights of the backbone named by --backbone.",
-        )
-    model.load_state_dict({key: state[key] for key in wanted})
-
-
-def _read_state(path: Path) -> dict[str, Tensor]:
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, OSError, RuntimeError, ValueError, EOFError) as error:
-        raise MessiError(f"{path} is neither a safetensors file nor a plain state dict of tensors.") from error
-    for key in ("state_dict", "model"):
-        state = state.get(key, state) if isinstance(state, dict) else {}
-    return {key: value for key, value in state.items() if isinstance(value, Tensor)}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from messi.models.moe_experts import FfnExperts
+from messi.models.experts import Experts
 from messi.models.moe_layers import MoeLayer, Routing
 
 
@@ -28,7 +28,7 @@ class DynamicMoeLayer(MoeLayer):
     """[W] the sum of these tokens."""
 
     def __init__(self, mlp: nn.Module, *, num_experts: int, max_experts: int, dropout: float = 0.0) -> None:
-        super().__init__(FfnExperts(mlp, max_experts, dropout=dropout))
+        super().__init__(Experts.copies(mlp, max_experts, dropout=dropout))
         width = self.experts.weight_in.shape[1]
         self.directions = nn.Parameter(nn.init.orthogonal_(torch.empty(max_experts, width)))
         self.thresholds = nn.Parameter(torch.zeros(max_experts))

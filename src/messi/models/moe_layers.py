@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from messi.models.moe_experts import FfnExperts
+from messi.models.experts import Experts
 from messi.models.moe_orthogonal import orthogonal_gates
 
 _ROUTER_WIDTH = 256
@@ -32,7 +32,7 @@ class Routing:
 class MoeLayer(nn.Module, ABC):
     """Experts and a router; how it routed stays here until it is taken."""
 
-    def __init__(self, experts: FfnExperts) -> None:
+    def __init__(self, experts: Experts) -> None:
         super().__init__()
         self.experts = experts
         self._routing: Routing | None = None
@@ -105,7 +105,7 @@ class CosineMoeLayer(MoeLayer):
         dropout: float = 0.0,
         orthogonal: bool = False,
     ) -> None:
-        super().__init__(FfnExperts(mlp, num_experts, dropout=dropout))
+        super().__init__(Experts.copies(mlp, num_experts, dropout=dropout))
         self.router = CosineRouter(self.experts.weight_in.shape[1], num_experts, top_k=top_k, noise=noise)
         self._orthogonal = orthogonal
 

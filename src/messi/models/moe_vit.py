@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from messi.core.batch import ExpertUse, Inspection
 from messi.core.errors import MessiError
-from messi.models import vit
 from messi.models.encoder import Encoder
-from messi.models.moe_experts import is_plain
+from messi.models.experts import is_plain
+from messi.models.fused.replace import fuse
 from messi.models.moe_layers import MoeLayer, Routing
 
 _TINY = 1e-12
@@ -53,8 +53,7 @@ def place_experts(
         block.mlp = layer(block.mlp)
     if drop_path:
         _drop_paths(network.blocks, drop_path)
-    # Found out when the encoder was built; kernels that know nothing of experts would leave them out.
-    encoder.fused = vit.fits(network)
+    fuse(network)  # again: kernels that do not know the experts would leave them out
 
 
 def _drop_paths(blocks: Any, rate: float) -> None:

@@ -13,7 +13,7 @@ from messi.reports.embedding import LOOKS, SIZE
 from messi.reports.html import render_page
 from messi.reports.measures import measures_table
 from messi.reports.pictures import LEAST_WEIGHT, pictures
-from messi.reports.rerun import rerun_command, rerun_snippet
+from messi.reports.rerun import rerun_command
 from messi.reports.result_tables import (
     GROWTH,
     ROLES,
@@ -83,7 +83,6 @@ def _of_records(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         "examples": pictures(runs),
         "settings": settings_table(runs),
         "commands": [rerun_command(run) for run in runs],
-        "snippet": rerun_snippet(runs),
     }
 
 

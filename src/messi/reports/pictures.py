@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 from PIL import Image
 
 from messi.core.errors import MessiError
+from messi.core.files import read_regular
 from messi.core.records import ExampleRecord, Role
-from messi.core.regular import read_regular
 from messi.core.run_documents import Thumbnail as StoredThumbnail
 from messi.core.rundir import RunDir
 from messi.reports.number_format import percent

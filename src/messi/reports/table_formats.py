@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 
-from messi.core.printable import spreadsheet_cell
+from messi.core.text import spreadsheet_cell
 from messi.reports.html import environment
 from messi.reports.number_format import with_spread
 from messi.reports.table import ARROWS, Cell, CellText, Column, Row, Table

@@ -1,1 +1,1 @@
-"""Plans of many runs, and what starts them."""
+"""Plans of many runs, and the launchers that run them."""

@@ -1,4 +1,4 @@
-"""A plan: many runs in one folder. What was done and what failed is what lies on disk, so a killed plan goes on."""
+"""A plan: many runs in one folder. Its state is read from disk, so a killed plan can be resumed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,15 +19,15 @@ Label = str | int | float
 
 @dataclass(frozen=True)
 class Planned:
-    """A run of a plan, and what it stands for in the plan's tables."""
+    """A run of a plan, and its place in the plan's tables."""
 
     labels: Mapping[str, Label]
-    """Such as method, target and seed; no other run of the plan has the same."""
+    """Such as method, target and seed; together they are unique in the plan."""
     config: RunConfig
 
     @property
     def name(self) -> str:
-        """A name for people and for the file system."""
+        """A readable name, which is also the name of the folder."""
         words = "_".join(
             f"{key}{value}" if isinstance(value, int) else str(value) for key, value in self.labels.items()
         )
@@ -36,27 +36,27 @@ class Planned:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a planned run stands."""
+    """The state of a planned run."""
 
     run: Planned
     path: Path
     state: State
     reason: str = ""
-    """Why it failed."""
+    """Why the run failed."""
 
     @property
     def labels(self) -> Mapping[str, Label]:
-        """What the run stands for."""
+        """The labels of the run."""
         return self.run.labels
 
     def result(self) -> Result:
-        """Return what a finished run found."""
+        """Return the result of a finished run."""
         return RunDir(self.path).read_result()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Runs, and the folder that they go to."""
+    """Runs, and the folder that contains them."""
 
     folder: Path
     runs: Sequence[Planned]
@@ -64,54 +64,71 @@ class Plan:
     def __post_init__(self) -> None:
         names = [run.name for run in self.runs]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise MessiError(f"A plan names every run differently, but has several '{twice[0]}'.")
+            raise MessiError(f"Every run of a plan must have its own name, but several are called '{twice[0]}'.")
 
     def path(self, run: Planned) -> Path:
         """Return the folder of a run."""
         return self.folder / "runs" / run.name
 
     def outcome(self, run: Planned) -> Outcome:
-        """Return how a run stands."""
+        """Return the state of a run."""
         folder = RunDir(self.path(run))
         try:
             if folder.is_finished(run.config.resolved().to_dict(), version()):
                 folder.read_result()
                 return Outcome(run, folder.path, "done")
-        except MessiError as error:  # a damaged file fails one run, not the tables of all others
+        except MessiError as error:  # a damaged file fails one run, not the whole plan
             return Outcome(run, folder.path, "failed", str(error))
         if self._failure(run).exists():
             return Outcome(run, folder.path, "failed", self._failure(run).read_text(encoding="utf-8").strip())
         return Outcome(run, folder.path, "waiting" if folder.state() == "new" else "started")
 
     def outcomes(self) -> list[Outcome]:
-        """Return how all runs stand."""
+        """Return the state of every run."""
         return [self.outcome(run) for run in self.runs]
 
-    def strangers(self) -> list[str]:
-        """Return the names of folders among the runs' that belong to no run of the plan."""
+    def unfinished(self) -> list[Planned]:
+        """Return the runs that are not finished; failures noted for finished runs are deleted."""
+        return [run for run in self.runs if self.record_end(run, None).state != "done"]
+
+    def record_end(self, run: Planned, failure: str | None) -> Outcome:
+        """Record how an attempt at a run ended, and return the state of the run.
+
+        A finished run has not failed, whatever ``failure`` says: another process may have finished it.
+        """
+        outcome = self.outcome(run)
+        if outcome.state == "done":
+            self.forget_failure(run)
+        elif failure is not None:
+            self.note_failure(run, failure)
+            return self.outcome(run)
+        return outcome
+
+    def note_failure(self, run: Planned, reason: str) -> None:
+        """Write the reason of a failure next to the runs, because the run may not have a folder yet."""
+        self._failure(run).parent.mkdir(parents=True, exist_ok=True)
+        write_text(self._failure(run), f"{reason}\n")
+
+    def forget_failure(self, run: Planned) -> None:
+        """Delete the reason of an earlier failure, before a new attempt."""
+        self._failure(run).unlink(missing_ok=True)
+
+    def unplanned(self) -> list[str]:
+        """Return the names of run folders that belong to no run of the plan."""
         own = {run.name for run in self.runs}
         folder = self.folder / "runs"
         places = folder.iterdir() if folder.is_dir() else ()
         return sorted(place.name for place in places if place.is_dir() and place.name not in own)
 
-    def strangers_in_words(self) -> str:
-        """Say in one line which folders those are and why they are left out; empty where there are none."""
-        if not (strangers := self.strangers()):
+    def unplanned_note(self) -> str:
+        """Return one line that names unplanned folders and explains them; empty if there are none."""
+        if not (names := self.unplanned()):
             return ""
-        more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         return (
-            f"left out  {strangers[0]}{more} in {self.folder / 'runs'}: not of this plan; "
-            "other options, or a path that is spelled otherwise, make other runs"
+            f"left out  {names[0]}{more} in {self.folder / 'runs'}: not part of this plan; "
+            "different options, or a differently written path, give different runs"
         )
-
-    def note_failure(self, run: Planned, reason: str) -> None:
-        """Keep the reason of a failure beside the runs: the run's own folder may not even have begun."""
-        self._failure(run).parent.mkdir(parents=True, exist_ok=True)
-        write_text(self._failure(run), f"{reason}\n")
-
-    def forget_failure(self, run: Planned) -> None:
-        """Let a run that failed be tried again."""
-        self._failure(run).unlink(missing_ok=True)
 
     def _failure(self, run: Planned) -> Path:
         return self.folder / "failed" / f"{run.name}.txt"

@@ -25,13 +25,13 @@ from messi.core.tensorfile import read_tensors
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine import finish
 from messi.engine.averaging.batch_norm import reestimate
-from messi.engine.averaging.swad import Averager
-from messi.engine.averaging.valley import find_valley
-from messi.engine.build import prepare
+from messi.engine.averaging.swad import SWAD
+from messi.engine.averaging.valley import SWADConfig, find_valley
+from messi.engine.build import build_run
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.evaluate import evaluate_run
 from messi.engine.interrupt import Interrupted
-from messi.engine.protocols import PROTOCOLS, protocol_settings
+from messi.engine.protocols import PROTOCOLS
 from messi.engine.run import run
 from messi.evaluation.model import load
 from messi.evaluation.selection import select
@@ -90,8 +90,7 @@ def test_the_model_is_the_mean_of_the_weights_after_every_step_of_the_valley(
     config = config_of(algorithm, **options)
     result = run(config, out=tmp_path / "run", device="cpu")
     losses, ends = [*source_losses(result.path).values()], [0, *source_losses(result.path)]
-    limits = config.resolved().settings
-    valley = find_valley(losses, overfit_patience=limits.swad_overfit_patience, tolerance=limits.swad_tolerance)
+    valley = find_valley(losses, config.resolved().training)
     assert valley is not None
     first, last = ends[valley.first] + 1, ends[valley.last + 1]
     assert expected in (None, (first, last))
@@ -116,7 +115,7 @@ def test_a_dead_valley_stops_training_and_every_step_taken_is_recorded(tmp_path:
 
 
 def test_without_a_valley_the_last_segment_is_averaged_with_a_warning(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="saw no valley and averages the steps between the last two alone"):
+    with pytest.warns(UserWarning, match="found no valley and averages only the steps since the second to last"):
         result = run(config_of(learning_rate=0.01), out=tmp_path / "run", device="cpu")
     assert json.loads((result.path / "result.json").read_text())["averaged_steps"] == [41, 42]
 
@@ -140,8 +139,8 @@ def test_the_result_is_that_of_the_averaged_model_and_says_so(tmp_path: Path) ->
 
 
 def test_the_tolerance_is_lower_for_vlcs_in_every_protocol() -> None:
-    for protocol in PROTOCOLS:
-        stated = {d: protocol_settings(protocol, d, small=False)["swad_tolerance"] for d in ("pacs", "vlcs")}
+    for protocol in PROTOCOLS.values():
+        stated = {d: protocol.training(d, small=False).swad_tolerance for d in ("pacs", "vlcs")}
         assert stated == {"pacs": 0.3, "vlcs": 0.2}
 
 
@@ -192,7 +191,7 @@ def test_a_killed_command_goes_on_to_the_same_bits_and_its_report_names_the_step
 ) -> None:
     """It dies after step 17, when the state after step 15 is half written, so it goes on from step 10."""
     swad = ["--averaging=swad", "--swad-optimum-patience=2", "--swad-tolerance=0.5", "--learning-rate=0.2"]
-    driver = [sys.executable, str(Path(__file__).with_name("driver.py")), str(tmp_path / "run"), *swad]
+    driver = [sys.executable, str(Path(__file__).parents[1] / "driver.py"), str(tmp_path / "run"), *swad]
     kill = subprocess.run([*driver, "hold:last-15", "step:17"], capture_output=True, check=False, timeout=300)
     assert kill.returncode == -signal.SIGKILL
     options = "--data two_subsets --per-domain 60 --target b2 --steps 23 --evaluate-every 5 --log-every 3"
@@ -218,27 +217,27 @@ def test_segments_of_any_length_are_averaged_by_their_steps_and_a_copy_of_the_st
 ) -> None:
     """The only weight is the number of the step, so that the mean of a range is half the sum of its ends."""
     module = nn.ParameterList([torch.zeros(1, dtype=torch.float64)])
-    options: dict[str, Any] = {"optimum_patience": optimum, "overfit_patience": overfit}
-    averager, step, ends, losses = Averager(module, **options), 0, [0], []
+    config = SWADConfig(swad_optimum_patience=optimum, swad_overfit_patience=overfit, swad_tolerance=0.3)
+    averager, step, ends, losses = SWAD(module, config), 0, [0], []
     for loss, length in segments:
         for _ in range(length):
             step += 1
             module[0].data.fill_(step)
             averager.add(step)
-            fresh = Averager(module, **options)
+            fresh = SWAD(module, config)
             fresh.load({name: tensor.clone() for name, tensor in averager.tensors().items()}, averager.description())
             averager = fresh
         averager.end_segment(step, loss)
         ends.append(step)
         losses.append(loss)
-        valley = find_valley(losses, **options)
-        assert averager.over == (valley is not None and valley.dead)
+        valley = find_valley(losses, config)
+        assert averager.ended == (valley is not None and valley.ended)
         kept = {name.partition("/")[0] for name in averager.tensors()}
         assert len(kept) <= (max(optimum - 1, overfit - 2, 1) if valley is None else 2), "no more than is needed"
-        if averager.over:
+        if averager.ended:
             break
     if valley is None:
-        with pytest.warns(UserWarning, match="saw no valley"):
+        with pytest.warns(UserWarning, match="found no valley"):
             assert (averager.average().first, averager.average().last) == (ends[-2] + 1, ends[-1])
         return
     average = averager.average()
@@ -262,7 +261,7 @@ def test_batch_norm_has_the_statistics_of_the_averaged_weights_on_the_next_batch
     state, _ = read_tensors(RunDir(result.path).model)
     weight, bias = state["encoder.network.0.weight"], state["encoder.network.0.bias"]
     resolved = config.resolved()
-    parts = prepare(resolved, config.data.load(), RunDir(tmp_path / "other"), torch.device("cpu"))
+    parts = build_run(resolved, config.data.load(), RunDir(tmp_path / "other"), torch.device("cpu"))
     seen = [parts.loader.batch(step).inputs @ weight.T + bias for step in (21, 22, 23)]
     means, variances = (torch.stack([getattr(s, kind)(0) for s in seen]).mean(0) for kind in ("mean", "var"))
     torch.testing.assert_close(state["encoder.network.1.running_mean"], means)

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from messi.engine.averaging.valley import find_valley
+from messi.engine.averaging.valley import SWADConfig, Valley, find_valley
+
+
+def valley_of(losses: Sequence[float], *, optimum: int = 3, overfit: int = 6, tolerance: float = 0.3) -> Valley | None:
+    config = SWADConfig(swad_optimum_patience=optimum, swad_overfit_patience=overfit, swad_tolerance=tolerance)
+    return find_valley(losses, config)
 
 
 class Queues:
@@ -76,39 +81,36 @@ def test_after_every_segment_the_valley_is_that_of_the_queues(
     queues = Queues(converge, converge + more, ratio)
     for number, loss in enumerate(losses):
         queues.end_of_segment(number, loss)
-        valley = find_valley(
-            losses[: number + 1], optimum_patience=converge, overfit_patience=converge + more, tolerance=ratio
-        )
+        valley = valley_of(losses[: number + 1], optimum=converge, overfit=converge + more, tolerance=ratio)
         if valley is None:
             assert queues.threshold is None
             continue
-        assert (valley.threshold, valley.dead) == (queues.threshold, queues.dead)
+        assert (valley.threshold, valley.ended) == (queues.threshold, queues.dead)
         assert list(range(valley.first, valley.last + 1)) == queues.end()
-        if valley.dead:
+        if valley.ended:
             return
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(losses=curves, optimum=st.integers(1, 5), overfit=st.integers(1, 8))
 def test_once_seen_a_valley_keeps_its_start_and_only_grows(losses: list[float], optimum: int, overfit: int) -> None:
-    options = {"optimum_patience": optimum, "overfit_patience": overfit}
-    found = [find_valley(losses[:number], **options) for number in range(1, len(losses) + 1)]
+    found = [valley_of(losses[:number], optimum=optimum, overfit=overfit) for number in range(1, len(losses) + 1)]
     for before, after in pairwise(valley for valley in found if valley is not None):
         assert (before.first, before.threshold) == (after.first, after.threshold)
         assert before.first <= before.last <= after.last
 
 
 def test_a_loss_that_only_falls_has_no_valley() -> None:
-    assert find_valley([1.0 - 0.05 * number for number in range(12)]) is None
+    assert valley_of([1.0 - 0.05 * number for number in range(12)]) is None
 
 
 def test_a_valley_is_seen_at_the_last_evaluation_and_not_before() -> None:
     curve = [2.0, 1.6, 1.2, 0.8, 0.5, 0.6, 0.55]
-    assert find_valley(curve[:-1]) is None
-    valley = find_valley(curve)
+    assert valley_of(curve[:-1]) is None
+    valley = valley_of(curve)
     assert valley is not None
     assert valley.threshold == pytest.approx(1.3 * 0.55)
-    assert (valley.first, valley.last, valley.dead) == (4, 6, False)
+    assert (valley.first, valley.last, valley.ended) == (4, 6, False)
 
 
 def test_a_v_is_averaged_around_its_bottom() -> None:
@@ -118,29 +120,29 @@ def test_a_v_is_averaged_around_its_bottom() -> None:
     that counts. On the other side 7 is the last below.
     """
     curve = [0.10, 0.09, 0.08, 0.07, 0.06, 0.05, 0.06, 0.07, 0.08, 0.09, 0.10, 0.11, 0.12, 0.13]
-    alive, dead = find_valley(curve[:-1]), find_valley(curve)
+    alive, dead = valley_of(curve[:-1]), valley_of(curve)
     assert alive is not None and dead is not None  # noqa: PT018
-    assert (alive.first, alive.last, alive.dead) == (4, 7, False)
-    assert (dead.first, dead.last, dead.dead) == (4, 7, True)
+    assert (alive.first, alive.last, alive.ended) == (4, 7, False)
+    assert (dead.first, dead.last, dead.ended) == (4, 7, True)
 
 
 def test_a_flat_floor_is_averaged_up_to_its_end() -> None:
     curve = [2.0, 1.6, 1.2, 0.8] + [0.5] * 8 + [3.0] * 6
-    valley = find_valley(curve)
+    valley = valley_of(curve)
     assert valley is not None
     assert valley.threshold == pytest.approx(0.65)
-    assert (valley.first, valley.last, valley.dead) == (4, 11, True)
+    assert (valley.first, valley.last, valley.ended) == (4, 11, True)
 
 
 def test_a_bump_shorter_than_the_patience_is_averaged_as_well() -> None:
     curve = [1.0, 0.5, 0.5, 0.5, 3.0, 3.0, 3.0, 3.0, 3.0, 0.6]
-    before, after = find_valley(curve[:-1]), find_valley(curve)
+    before, after = valley_of(curve[:-1]), valley_of(curve)
     assert before is not None and after is not None  # noqa: PT018
-    assert (before.last, before.dead) == (3, False)
-    assert (after.last, after.dead) == (9, False)
-    over = find_valley([*curve[:-1], 3.0])
+    assert (before.last, before.ended) == (3, False)
+    assert (after.last, after.ended) == (9, False)
+    over = valley_of([*curve[:-1], 3.0])
     assert over is not None
-    assert (over.last, over.dead) == (3, True)
+    assert (over.last, over.ended) == (3, True)
 
 
 @given(
@@ -152,12 +154,12 @@ def test_without_more_patience_after_the_bottom_than_at_it_the_valley_begins_the
     losses: list[float], optimum: int, overfit: int
 ) -> None:
     overfit = min(overfit, optimum)
-    valley = find_valley(losses, optimum_patience=optimum, overfit_patience=overfit)
+    valley = valley_of(losses, optimum=optimum, overfit=overfit)
     bottoms = [n for n in range(len(losses) - optimum + 1) if losses[n] == min(losses[n : n + optimum])]
     assert (valley.first if valley else None) == (bottoms[0] if bottoms else None)
 
 
 def test_a_valley_can_be_over_when_it_is_seen() -> None:
-    valley = find_valley([1.0, 9.0, 9.0], optimum_patience=3, overfit_patience=2)
+    valley = valley_of([1.0, 9.0, 9.0], optimum=3, overfit=2)
     assert valley is not None
-    assert (valley.first, valley.last, valley.dead) == (0, 0, True)
+    assert (valley.first, valley.last, valley.ended) == (0, 0, True)

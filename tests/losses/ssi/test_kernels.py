@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from messi.core import gpu_kernels
 from messi.discrepancy.mmd import BANDWIDTHS
 from messi.losses.ssi import kernels, memory_kernels
 from messi.losses.ssi import loss as plain
 from messi.losses.ssi.memory_kernels import layout_of
 from messi.losses.ssi.slot_kernels import find
+from messi.losses.ssi.slots import find_slots
 
 from .test_slots import as_lists
 
@@ -147,12 +149,12 @@ class TestSlots:
     )
     def test_slots_are_those_of_torch(self, labels: list[int], domains: list[int]) -> None:
         given = torch.tensor(labels), torch.tensor(domains)
-        assert self.found(*given) == as_lists(plain.find_slots(*given))
+        assert self.found(*given) == as_lists(find_slots(*given))
 
     @pytest.mark.parametrize(("examples", "classes", "num_domains"), [(33, 4, 3), (64, 65, 3), (100, 12, 5)])
     def test_random_slots_are_those_of_torch(self, examples: int, classes: int, num_domains: int) -> None:
         given = mixed(classes, num_domains, examples)
-        expected = as_lists(plain.find_slots(given.labels, given.domains))
+        expected = as_lists(find_slots(given.labels, given.domains))
         assert len(expected) > 5
         assert self.found(given.labels, given.domains) == expected
         assert self.found(given.labels * 2**40, given.domains * 2**40) == expected
@@ -161,7 +163,7 @@ class TestSlots:
     def test_integers_of_any_width_name_classes_and_domains(self, dtype: torch.dtype) -> None:
         given = mixed()
         narrow = given.labels.to(dtype), given.domains.to(dtype)
-        assert self.found(*narrow) == as_lists(plain.find_slots(given.labels, given.domains))
+        assert self.found(*narrow) == as_lists(find_slots(given.labels, given.domains))
 
 
 class TestMemory:
@@ -373,6 +375,14 @@ class TestLaws:
         assert routing.grad is None
 
 
+def test_public_loss_calls_the_kernels_where_they_run_except_for_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = mixed().to(DEVICE)
+    monkeypatch.setattr(gpu_kernels, "run_on", lambda _: True)
+    loss = plain.ssi_loss(given.features, given.routing, given.labels, given.domains, iterations=10)
+    assert loss.item() == given.by_kernels()[0].item()
+    assert not plain._has_kernels(given.features.double())
+
+
 @on_a_gpu
 class TestGpu:
     @pytest.mark.parametrize(
@@ -384,11 +394,10 @@ class TestGpu:
         given = mixed(classes, num_domains, examples, experts=6, width=384)
         assert_same(given, discrepancy=discrepancy, iterations=50)
 
-    def test_public_loss_takes_the_kernels_except_for_float64(self) -> None:
+    def test_public_loss_takes_the_kernels(self) -> None:
         given = mixed().to(DEVICE)
         loss = plain.ssi_loss(given.features, given.routing, given.labels, given.domains, iterations=10)
         assert loss.item() == given.by_kernels()[0].item()
-        assert not plain._has_kernels(given.features.double())
 
     @both_discrepancies
     def test_captured_graph_replays_on_other_batches(self, discrepancy: str) -> None:

@@ -1,4 +1,4 @@
-"""What every method offers. A method returns named loss terms; the engine steps."""
+"""The interface of every method: it returns named loss terms, and the engine takes the steps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
@@ -17,48 +17,48 @@ ALGORITHMS = Registry("algorithm", "messi.algorithms")
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(Config):
-    """Base of the hyper-parameters of a method."""
+    """Base class for the hyper-parameters of a method."""
 
     registry: ClassVar[Registry | None] = ALGORITHMS
 
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters that are stepped together by one Adam."""
+    """Parameters that are updated together by one Adam optimizer."""
 
     parameters: list[nn.Parameter]
     learning_rate: float | None = None
-    """By default that of the run."""
+    """By default, the learning rate of the run."""
     betas: tuple[float, float] = (0.9, 0.999)
 
 
 class Stepper(Protocol):
-    """What the engine lets a method do to its parameters."""
+    """What the engine offers a method to update its parameters."""
 
     def descend(self, loss: Callable[[], LossTerms], group: str = "main") -> LossTerms:
-        """Take one optimizer step of a group down the gradient of the sum of the terms; return the terms.
+        """Take one optimizer step of a group on the sum of the terms, and return the terms.
 
-        ``loss`` is called once or more: some ways to step look at the loss in two places.
+        ``loss`` may be called more than once: sharpness-aware steps evaluate it at two points.
         """
 
 
 class Algorithm(nn.Module, ABC):
-    """A method: everything it learns or keeps is in its ``state_dict``."""
+    """A method. Everything that it learns or remembers is in its ``state_dict``."""
 
     restart: int | None = None
-    """The step before which the optimizer forgets its past, if there is such a step."""
+    """The step before which the optimizer is reset, if any."""
 
-    def phase(self, step: int) -> Hashable | None:  # noqa: ARG002 (for those that have phases)
+    def phase(self, step: int) -> Hashable | None:  # noqa: ARG002 (used by methods with phases)
         """Return which kind of step this is, or None.
 
-        On a GPU one step of each kind is recorded and replayed for all others of that kind, so these must be the same
-        computation on other tensors: no Python number that differs from step to step, no waiting for the device.
-        None is never recorded.
+        On a GPU, one step of each kind is captured as a CUDA graph and replayed for all other steps of that kind. They
+        must therefore be the same computation on other tensors: no Python number that differs between steps, and no
+        synchronisation with the device. Steps of the kind None are never captured.
         """
         return None
 
     def groups(self) -> dict[str, Group]:
-        """Return the parameters by the optimizer that steps them; by default all have the same."""
+        """Return the parameter groups by name, one optimizer each; by default one group with all parameters."""
         return {"main": Group(list(self.parameters()))}
 
     @abstractmethod
@@ -67,36 +67,36 @@ class Algorithm(nn.Module, ABC):
 
     @abstractmethod
     def predict(self, inputs: Tensor) -> Prediction:
-        """Predict inputs [B, ...]; the answer for one input does not depend on the others."""
+        """Predict inputs [B, ...]; the prediction for an input does not depend on the rest of the batch."""
 
     def inspect(self, inputs: Tensor) -> Inspection:
-        """Predict inputs [B, ...] and tell of the way there as much as there is to tell; for diagnostics alone."""
+        """Predict inputs [B, ...] and return what the method computes on the way; used for diagnostics only."""
         return Inspection(logits=self.predict(inputs).logits)
 
 
 class LossAlgorithm(Algorithm):
-    """A method that is defined by its loss; most are."""
+    """A method that is defined by its loss, as most are."""
 
     @abstractmethod
     def loss(self, batch: Batch) -> LossTerms:
         """Return the weighted loss terms of a batch."""
 
     def phase(self, step: int) -> Hashable | None:  # noqa: ARG002
-        """Return the same for every step: a loss that depends on the step says otherwise."""
+        """Return one phase for all steps; a loss that depends on the step overrides this."""
         return "all"
 
     def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
-        """Descend the loss once."""
+        """Take one step on the loss."""
         return stepper.descend(lambda: self.loss(batch))
 
 
 def inspect_linear(inputs: Tensor, encoder: nn.Module, classifier: nn.Module) -> Inspection:
-    """Inspect a classifier that reads what an encoder says."""
+    """Return the logits and features [B, R] of a linear classifier on an encoder."""
     encoded = encoder(inputs)
     return Inspection(logits=classifier(encoded), encoded=encoded, classified=encoded)
 
 
 def build(config: AlgorithmConfig, *, task: Task, encoder: EncoderConfig) -> Algorithm:
-    """Return the method that ``config`` describes, with freshly initialised parameters."""
+    """Return the method that ``config`` describes, with newly initialised parameters."""
     algorithm: Algorithm = ALGORITHMS.load(config.name)(config, task=task, encoder=encoder)
     return algorithm

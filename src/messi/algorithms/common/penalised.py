@@ -1,4 +1,4 @@
-"""What methods share that add one penalty to ERM: by what it is weighted."""
+"""Base classes of methods that add one penalty to ERM: on the features, or annealed on the logits."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from torch import Tensor
 from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, LossTerms, Task
 from messi.core.config import Bounds, LogUniform
-from messi.losses.classification import domain_mean_cross_entropy
+from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
 
 
 class PenalisedFeatures(ERM):
-    """ERM and a distance between the domains' features."""
+    """ERM plus a distance between the features of the domains."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ERM.Config):
-        """DomainBed's values."""
+        """DomainBed's defaults."""
 
         gamma: Annotated[float, Bounds(minimum=0), LogUniform(-1, 1)] = 1.0
         """Weight of the penalty."""
@@ -30,7 +30,7 @@ class PenalisedFeatures(ERM):
         """Return the mean distance over pairs of domains: features [B, R], domains [B]."""
 
     def loss(self, batch: Batch) -> LossTerms:
-        """Return the classification term and the penalty, named like the method."""
+        """Return the classification term and the weighted penalty, which is named after the method."""
         features = self.encoder(batch.inputs)
         return {
             "cls": domain_mean_cross_entropy(self.classifier(features), batch.labels, batch.domains),
@@ -39,16 +39,16 @@ class PenalisedFeatures(ERM):
 
 
 class AnnealedPenalty(ERM):
-    """ERM and a penalty on the logits that has the weight 1 in the first steps and its own after them."""
+    """ERM plus a penalty on the logits, with the weight 1 in the first steps and penalty_weight after them."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ERM.Config):
-        """DomainBed's schedule."""
+        """DomainBed's defaults."""
 
         penalty_weight: Annotated[float, Bounds(minimum=0), LogUniform(-1, 5)] = 1.0
-        """Weight of the penalty after the first steps."""
+        """Weight of the penalty after the first anneal_steps steps."""
         anneal_steps: Annotated[int, Bounds(minimum=0), LogUniform(0, 4)] = 500
-        """Number of first steps, in which the penalty has the weight 1; then the optimizer starts anew."""
+        """Number of first steps, in which the penalty has the weight 1; the optimizer is reset after them."""
 
     config: Config
 
@@ -62,10 +62,10 @@ class AnnealedPenalty(ERM):
 
     @abstractmethod
     def penalty(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Return the penalty of logits [B, C]."""
+        """Return the unweighted penalty of logits [B, C]."""
 
     def loss(self, batch: Batch) -> LossTerms:
-        """Return the classification term and the penalty, named like the method."""
+        """Return the classification term and the weighted penalty, which is named after the method."""
         logits = self.classifier(self.encoder(batch.inputs))
         weight = self.config.penalty_weight if self.phase(batch.step) else 1.0
         return {

@@ -11,11 +11,12 @@ import tyro
 from torch import Tensor
 
 from messi.core.errors import MessiError
-from messi.data.datasets.common.base import Augmentation, DataConfig
+from messi.data.augment import Augmentation
+from messi.data.datasets.common.base import DataConfig
+from messi.data.datasets.common.npz import read_npz
 from messi.data.examples import Examples, digest, require_finite
 from messi.data.images import Images
-from messi.data.npz import read_npz
-from messi.data.watcher import Watcher
+from messi.data.progress import DataProgress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +35,9 @@ class Arrays(DataConfig):
     domains_array: str = "domains"
     """The array with the domains, as numbers or text."""
     split_array: str = "split"
-    """The array with train, val and test for --split official; it may be missing otherwise."""
+    """The array with train, val and test; required only for --split official."""
 
-    def load(self, watcher: Watcher | None = None) -> Examples:  # noqa: ARG002 (nothing to tell)
+    def load(self, progress: DataProgress | None = None) -> Examples:  # noqa: ARG002 (nothing to report)
         """Read the arrays."""
         required = (self.inputs_array, self.labels_array, self.domains_array)
         arrays = read_npz(Path(self.path), required, optional=[self.split_array])
@@ -62,8 +63,8 @@ class Arrays(DataConfig):
         """Return the sorted names and each example's index among them."""
         if values.shape != (number,) or np.issubdtype(values.dtype, np.floating):
             raise MessiError(
-                f"'{array}' in {self.path} must hold {number} whole numbers or texts, one for every input, "
-                f"but is {values.dtype} of the shape {list(values.shape)}."
+                f"'{array}' in {self.path} must contain {number} whole numbers or texts, one per input, "
+                f"but has type {values.dtype} and shape {list(values.shape)}."
             )
         if values.dtype.kind == "S":
             values = np.char.decode(values, "utf-8", "replace")
@@ -77,7 +78,7 @@ def read_inputs(path: Path, name: str) -> Tensor:
 
 
 def as_inputs(values: Any, what: str) -> Tensor:
-    """Return an array as features [N, F] or images [N, C, H, W]; ``what`` names it in a message."""
+    """Return an array as features [N, F] or images [N, C, H, W]; ``what`` names it in the error message."""
     if values.dtype == np.uint8 and values.ndim in (3, 4) and values.size:
         images = torch.from_numpy(values if values.ndim == 4 else values[..., None])
         if images.shape[-1] <= 3:
@@ -92,6 +93,6 @@ def as_inputs(values: Any, what: str) -> Tensor:
     if values.ndim == 2 and values.dtype.kind in "iub":
         advice = " Save features as floats, with .astype('float32')."
     raise MessiError(
-        f"{what} must be float features [N, F] or uint8 images of up to three channels, but is {values.dtype} of the "
-        f"shape {list(values.shape)}.{advice}"
+        f"{what} must be float features [N, F] or uint8 images of up to three channels, but has type {values.dtype} "
+        f"and shape {list(values.shape)}.{advice}"
     )

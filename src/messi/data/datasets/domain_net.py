@@ -19,7 +19,7 @@ class DomainNet(Benchmark):
     """Drop the files in domain_net_duplicates.txt, as DomainBed does, or keep all."""
 
     def assemble(self, work: Path) -> None:
-        """Put the six domains, each from its own archive, beside each other."""
+        """Move the six domains, each from its own archive, into one folder."""
         for domain in self.manifest.domains:
             unpacked = work / "parts" / domain / domain
             if unpacked.is_dir():
@@ -35,7 +35,7 @@ class DomainNet(Benchmark):
         return listing.only([index for index, file in enumerate(listing.files) if file not in dropped])
 
     def _dropped(self, root: Path, listing: Listing) -> set[str]:
-        """Return the files to drop; none when whoever prepared the folder deleted them already."""
+        """Return the files to drop; none if they were deleted from the folder before."""
         if len(listing) == self.manifest.versions[1].images:
             return set()
         for name in _DUPLICATES:
@@ -43,6 +43,6 @@ class DomainNet(Benchmark):
             if place.is_file():
                 return {line.strip() for line in place.read_text(encoding="utf-8").splitlines()}
         raise MessiError(
-            f"{root} has {len(listing):,} images, so its duplicates were not deleted; put DomainBed's "
+            f"{root} has {len(listing):,} images, so it still contains the duplicates; put DomainBed's "
             f"{_DUPLICATES[0]} there, or use --duplicates keep."
         )

@@ -10,28 +10,28 @@ from messi.core.config import Bounds
 from messi.data.datasets.common.benchmark import Benchmark
 from messi.data.datasets.wilds import METADATA, list_wilds
 from messi.data.listing import Listing
-from messi.data.watcher import Watcher
+from messi.data.progress import DataProgress
 
 
 @dataclass(frozen=True, kw_only=True)
 class IWildCam(Benchmark):
-    """iWildCam (WILDS v2.0): animals before 323 camera traps, with five official parts."""
+    """iWildCam (WILDS v2.0): animals at 323 camera traps, with five official parts."""
 
     cameras: Annotated[int, Bounds(minimum=1)] | None = None
-    """Take only the first cameras of train, of val and of test, to try something out; by default all."""
+    """Use only the first cameras of train, val and test, for a quick trial; by default all."""
 
-    def listing(self, watcher: Watcher) -> Listing:
+    def listing(self, progress: DataProgress) -> Listing:
         """Return the image files."""
-        listing = super().listing(watcher)
+        listing = super().listing(progress)
         return listing if self.cameras is None else _first_cameras(listing, self.cameras)
 
     def is_root(self, folder: Path) -> bool:
-        """Tell whether a folder holds the table and the images."""
+        """Return whether a folder contains the table and the images."""
         return (folder / METADATA).is_file() and (folder / "train").is_dir()
 
     def layout(self) -> str:
-        """Say what :meth:`is_root` looks for."""
-        return "it must have metadata.csv and the folder train with all images"
+        """Describe what :meth:`is_root` looks for."""
+        return "it must contain metadata.csv and the folder train with all images"
 
     def list_files(self, root: Path) -> Listing:
         """Return the image files of all five parts."""
@@ -39,7 +39,7 @@ class IWildCam(Benchmark):
 
 
 def _first_cameras(listing: Listing, number: int) -> Listing:
-    """Return the images of the first cameras of train, val and test; those of id_val and id_test are train's."""
+    """Return the images of the first cameras of train, val and test; id_val and id_test share the cameras of train."""
     chosen: set[int] = set()
     for part in ("train", "val", "test"):
         members = torch.tensor([name == part for name in listing.parts])

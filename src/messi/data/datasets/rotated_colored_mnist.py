@@ -1,9 +1,9 @@
-"""Rotated-Colored MNIST: shape predicts the label everywhere, colour and rotation change with the environment.
+"""Rotated-Colored MNIST: shape predicts the label everywhere; colour and rotation change with the environment.
 
 Environment e has the rotation ``rotation_step * (e // C)`` and the colour-flip probability ``color_step * (e % C)``
-with ``C = round(1 / color_step)`` (the paper's appendix C). The label is "digit below 5" with noise, the colour is
-the label with noise of the environment's probability, so colour is a shortcut that fails where the probability
-is 0.5: environment 5, the paper's target.
+with ``C = round(1 / color_step)`` (the paper's appendix C). The label is "digit below 5" with noise. The colour is the
+label, flipped with the environment's probability. Colour is therefore a shortcut that fails where the probability is
+0.5: in environment 5, the paper's target.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from torch import Tensor
 from messi.core.config import Bounds
 from messi.core.errors import MessiError
 from messi.core.seeding import generator
-from messi.data.datasets.common.base import Augmentation, DataConfig
-from messi.data.digit_environments import BELOW_FIVE, color, deal_digits, draw_binary_labels, join, rotate
-from messi.data.digits import EMBEDDED
+from messi.data.augment import Augmentation
+from messi.data.datasets.common.base import DataConfig
+from messi.data.datasets.common.digits import BELOW_FIVE, EMBEDDED, color, deal_digits, draw_binary_labels, join, rotate
 from messi.data.examples import Examples
-from messi.data.watcher import Watcher
+from messi.data.progress import DataProgress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,23 +33,23 @@ class RotatedColoredMNIST(DataConfig):
     digits: str = EMBEDDED
     """'embedded' (5,000 digits), 'download', an .npz file, or a folder with the four idx files of MNIST."""
     environments: Annotated[int, Bounds(minimum=2)] = 18
-    """E, the size of the pool of environments that the digits are divided among."""
+    """E, the number of environments among which the digits are divided."""
     num_sources: Annotated[int, Bounds(minimum=1)] = 9
-    """K, how many environments besides the test environment are offered as domains."""
+    """K, the number of environments that become domains, in addition to the test environment."""
     order: Literal["nested", "random"] = "nested"
-    """The first K of the row-major order (as the paper's curves have it), or K at random."""
+    """The first K environments in row-major order (as in the paper's curves), or K random ones."""
     budget: Annotated[int, Bounds(minimum=1)] | None = None
-    """B, the most examples of all K environments together; each offers at most B / K."""
+    """B, the maximum number of examples of all K environments together; each has at most B / K."""
     rotation_step: Annotated[float, Bounds(minimum=-360, maximum=360)] = 45.0
     """Degrees between rows of environments."""
     color_step: Annotated[float, Bounds(above=0, maximum=1)] = 0.1
-    """Difference in colour-flip probability between neighbours in a row."""
+    """Difference in colour-flip probability between neighbouring environments in a row."""
     label_noise: Annotated[float, Bounds(minimum=0, maximum=1)] = 0.25
     """Probability that a label is flipped."""
     data_seed: int = 0
-    """Seed of the construction; the same for all runs that are compared."""
+    """Seed of the construction; use the same for all runs that are compared."""
 
-    def load(self, watcher: Watcher | None = None) -> Examples:  # noqa: ARG002 (nothing to tell)
+    def load(self, progress: DataProgress | None = None) -> Examples:  # noqa: ARG002 (nothing to report)
         """Build the test environment and the K others."""
         test = self._test_environment()
         chosen = sorted([test, *self._sources(test)])
@@ -65,10 +65,10 @@ class RotatedColoredMNIST(DataConfig):
 
     @property
     def test_domain(self) -> str:
-        """The name of the environment without rotation in which colour says nothing of the label."""
+        """The environment without rotation in which colour does not predict the label."""
         return self._name(self._test_environment())
 
-    def default_targets(self, domains: Sequence[str]) -> list[tuple[str, ...]]:  # noqa: ARG002 (there is but one)
+    def default_targets(self, domains: Sequence[str]) -> list[tuple[str, ...]]:  # noqa: ARG002 (there is only one)
         """Return the test environment."""
         return [(self.test_domain,)]
 
@@ -84,12 +84,12 @@ class RotatedColoredMNIST(DataConfig):
         test = round(0.5 / self.color_step)
         if abs(test * self.color_step - 0.5) > 1e-9:
             raise MessiError(
-                f"color_step must divide 0.5, as 0.1 and 0.25 do, so that one environment has a colour that says "
-                f"nothing of the label, but is {self.color_step}."
+                f"color_step must divide 0.5, such as 0.1 or 0.25, so that colour does not predict the label in one "
+                f"environment, but is {self.color_step}."
             )
         if test >= self.environments:
             raise MessiError(
-                f"environments must be above {test} to hold the test environment, but is {self.environments}."
+                f"environments must be above {test} to include the test environment, but is {self.environments}."
             )
         return test
 
@@ -108,6 +108,6 @@ class RotatedColoredMNIST(DataConfig):
     def _environment(self, environment: int, images: Tensor, digits: Tensor) -> tuple[Tensor, Tensor]:
         """Return two-channel images [n, 2, 28, 28] and noisy binary labels [n] of one environment."""
         rotation, flip = self._factors(environment)
-        stream = generator("environment", self.data_seed, environment)
-        labels = draw_binary_labels(digits, self.label_noise, stream)
-        return color(rotate(images, rotation), labels, flip, stream), labels.long()
+        random = generator("environment", self.data_seed, environment)
+        labels = draw_binary_labels(digits, self.label_noise, random)
+        return color(rotate(images, rotation), labels, flip, random), labels.long()

@@ -1,4 +1,4 @@
-"""Your own images by a table: CSV, TSV or Parquet with a row for every image."""
+"""Your own images, listed in a table: CSV, TSV or Parquet with a row per image."""
 
 import csv
 import io
@@ -11,10 +11,10 @@ from pathlib import Path
 import tyro
 
 from messi.core.errors import MessiError, unknown_name
-from messi.core.regular import open_regular
+from messi.core.files import open_regular
 from messi.data.datasets.common.base import ImageData
 from messi.data.listing import Listing, make_listing
-from messi.data.watcher import Watcher
+from messi.data.progress import DataProgress
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _LINES_BEFORE_FIRST_ROW = 2
@@ -22,12 +22,12 @@ _LINES_BEFORE_FIRST_ROW = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Table(ImageData):
-    """Your own images by a CSV, TSV or Parquet table with columns for path, label, domain and, if you like, split."""
+    """Your own images in a CSV, TSV or Parquet table with the columns path, label, domain and, optionally, split."""
 
     path: tyro.conf.Fixed[str]
     """The table."""
     root: str | None = None
-    """The folder that paths in the table start from; by default the table's own."""
+    """The folder that paths in the table are relative to; by default the folder of the table."""
     path_column: str = "path"
     """The column with the image files."""
     label_column: str = "label"
@@ -35,9 +35,9 @@ class Table(ImageData):
     domain_column: str = "domain"
     """The column with the domains."""
     split_column: str = "split"
-    """The column with train, val and test for --split official; it may be missing otherwise."""
+    """The column with train, val and test; required only for --split official."""
 
-    def listing(self, watcher: Watcher) -> Listing:  # noqa: ARG002 (nothing to tell)
+    def listing(self, progress: DataProgress) -> Listing:  # noqa: ARG002 (nothing to report)
         """Return the image files."""
         path = Path(self.path)
         columns = read_table(path)
@@ -57,37 +57,37 @@ class Table(ImageData):
 
 
 def check_paths(table: Path, root: Path, files: Sequence[str]) -> None:
-    """Refuse paths that lead out of the root, which nobody would see, and those of Windows."""
+    """Refuse paths that leave the root, which is easily overlooked, and Windows paths."""
     for number, file in enumerate(files, start=_LINES_BEFORE_FIRST_ROW):
         if "\\" in file and not (root / file).exists():
             raise MessiError(
                 f"Row {number} of {table} has the Windows path '{file}'; write it with / instead of \\ and without a "
-                f"drive, starting from {root} or from the folder named by --root."
+                f"drive, relative to {root} or to the folder given with --root."
             )
         if ".." in file and Path(os.path.normpath(file)).parts[0] == "..":
             raise MessiError(
                 f"Row {number} of {table} has the path '{file}', which leaves the folder {root}; write the path "
-                "without '..', starting from a folder named by --root, or as an absolute one."
+                "without '..', relative to a folder given with --root, or as an absolute path."
             )
 
 
 def _trimmed(names: Sequence[str]) -> list[str]:
-    """Return names without the blanks around them, which nobody sees and which would make two classes of one."""
+    """Remove the blanks around names, which are invisible and would turn one class into two."""
     return [name.strip() for name in names]
 
 
 def _no_column(path: Path, option: str, name: str, columns: Sequence[str]) -> MessiError:
-    advice = f"Say which one it is with --{option.replace('_', '-')}."
+    advice = f"Name the column with --{option.replace('_', '-')}."
     if len(columns) == 1 and any(separator in columns[0] for separator in ";\t|"):
-        advice = "Separate the columns by commas, or by tabs in a .tsv file."
+        advice = "Separate the columns with commas, or with tabs in a .tsv file."
     return MessiError(unknown_name(f"column in {path}", name, columns).problem, advice)
 
 
 def read_table(path: Path) -> dict[str, Sequence[str]]:
-    """Return the columns of a table, everything as text."""
+    """Return the columns of a table, all values as text."""
     columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
     if not any(columns.values()):
-        raise MessiError(f"The table {path} has no rows; below its header it must have one for every image.")
+        raise MessiError(f"The table {path} has no rows; it must have one per image below its header.")
     return columns
 
 
@@ -102,7 +102,7 @@ def _read_csv(path: Path) -> dict[str, Sequence[str]]:
         ) from error
     if not lines:
         raise MessiError(
-            f"The table {path} is empty; it must have a header, such as path,label,domain, and a row for every image."
+            f"The table {path} is empty; it must have a header, such as path,label,domain, and a row per image."
         )
     header, *rows = lines
     while rows and not rows[-1]:
@@ -117,7 +117,7 @@ def _read_csv(path: Path) -> dict[str, Sequence[str]]:
 
 
 def _read_parquet(path: Path) -> dict[str, Sequence[str]]:
-    from pyarrow import ArrowException, parquet  # noqa: PLC0415 (slow to import, needed for this alone)
+    from pyarrow import ArrowException, parquet  # noqa: PLC0415 (slow to import, and needed only here)
 
     try:
         with open_regular(path) as file:
@@ -130,6 +130,6 @@ def _read_parquet(path: Path) -> dict[str, Sequence[str]]:
 
 
 def _text(value: object) -> str:
-    """Return a cell as text; nothing, or a number that is none, is an empty one."""
+    """Return a cell as text; a missing value or NaN is empty."""
     missing = value is None or (isinstance(value, float) and math.isnan(value))
     return "" if missing else str(value)

@@ -1,4 +1,4 @@
-"""TerraIncognita, sorted into folders or as the Caltech Camera Traps come."""
+"""TerraIncognita, sorted into folders or as published with the Caltech Camera Traps."""
 
 import json
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ _PICTURES = "eccv_18_all_images_sm"
 
 @dataclass(frozen=True, kw_only=True)
 class TerraIncognita(Benchmark):
-    """TerraIncognita: 10 kinds of animals before four camera traps; its size depends on the annotation files."""
+    """TerraIncognita: 10 kinds of animals at four camera traps; its size depends on the annotation files."""
 
     def is_root(self, folder: Path) -> bool:
-        """Tell whether a folder holds the four locations, or images and annotations as they are published."""
-        return super().is_root(folder) or bool(next(folder.glob(f"**/{_PICTURES}"), None) and _annotations(folder))
+        """Return whether a folder contains the four locations, or the published images and annotations."""
+        return super().is_root(folder) or all(any(folder.glob(f"**/{name}")) for name in (_PICTURES, "*.json"))
 
     def layout(self) -> str:
-        """Say what :meth:`is_root` looks for."""
+        """Describe what :meth:`is_root` looks for."""
         return f"{super().layout()}, or the published {_PICTURES} and its annotation files (.json)"
 
     def list_files(self, root: Path) -> Listing:
-        """Return the image files; one with several annotations is listed once for every class."""
+        """Return the image files; an image with several annotations is listed once per class."""
         if super().is_root(root):
             return super().list_files(root)
         pictures = next(root.glob(f"**/{_PICTURES}")).relative_to(root)
@@ -58,5 +58,5 @@ def _read(file: Path) -> tuple[dict[str, tuple[str, str]], list[tuple[str, str]]
         places = {image["id"]: (image["file_name"], str(image["location"])) for image in content["images"]}
         labels = [(entry["image_id"], names[entry["category_id"]]) for entry in content["annotations"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise MessiError(f"{file} is no annotation file of the Caltech Camera Traps: {error!r}.") from error
+        raise MessiError(f"{file} is not an annotation file of the Caltech Camera Traps: {error!r}.") from error
     return places, labels

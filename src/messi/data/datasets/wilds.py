@@ -1,4 +1,4 @@
-"""A folder of WILDS: ``metadata.csv`` beside the images, with the official parts."""
+"""A WILDS folder: images and ``metadata.csv``, with the official parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from messi.core.errors import MessiError
 from messi.data.datasets.common.base import ImageData
 from messi.data.datasets.table import check_paths, read_table
 from messi.data.listing import Listing, make_listing
-from messi.data.watcher import Watcher
+from messi.data.progress import DataProgress
 
 METADATA = "metadata.csv"
 _CAMELYON_UNSEEN = {"1": "val", "2": "test"}
@@ -19,12 +19,12 @@ _CAMELYON_PARTS = {"0": "train", "1": "id_val"}
 
 @dataclass(frozen=True, kw_only=True)
 class Wilds(ImageData):
-    """A folder of WILDS with its metadata.csv and official parts: iWildCam or Camelyon17."""
+    """A WILDS folder with metadata.csv and official parts: iWildCam or Camelyon17."""
 
     path: tyro.conf.Fixed[str]
-    """The folder that holds metadata.csv."""
+    """The folder that contains metadata.csv."""
 
-    def listing(self, watcher: Watcher) -> Listing:  # noqa: ARG002 (nothing to tell)
+    def listing(self, progress: DataProgress) -> Listing:  # noqa: ARG002 (nothing to report)
         """Return the image files."""
         return list_wilds(Path(self.path))
 
@@ -37,8 +37,8 @@ def list_wilds(root: Path) -> Listing:
     if {"patient", "node", "x_coord", "y_coord", "tumor", "center", "split"} <= columns.keys():
         return _camelyon17(root, columns)
     raise MessiError(
-        f"The columns of {root / METADATA} are neither iWildCam's nor Camelyon17's; name the table itself with --data "
-        "and its columns by options, or, for images in folders domain/class, take it out of there. "
+        f"The columns of {root / METADATA} are neither iWildCam's nor Camelyon17's; give the table itself with --data "
+        "and name its columns with options, or, for images in folders domain/class, move the table elsewhere. "
         f"There are: {', '.join(columns)}."
     )
 
@@ -58,7 +58,7 @@ def _camelyon17(root: Path, columns: dict[str, Sequence[str]]) -> Listing:
     ]
     check_paths(root / METADATA, root, files)
     rows = list(zip(files, columns["center"], columns["tumor"], strict=True))
-    # Two hospitals are held out whole, whatever the column says of them.
+    # Two hospitals are held out completely, regardless of the column.
     parts = [
         _CAMELYON_UNSEEN.get(center, _CAMELYON_PARTS.get(part, part))
         for center, part in zip(columns["center"], columns["split"], strict=True)

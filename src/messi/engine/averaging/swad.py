@@ -1,7 +1,7 @@
-"""SWAD's dense average: the mean of the weights after every step of a valley of the validation loss.
+"""SWAD: the mean of the weights after every step of a valley of the validation loss.
 
-Segments that the valley may yet begin with are kept one by one. Once it was seen, what is in it is one mean, and what
-came after its last low loss another, which joins the first if the loss falls again.
+Until a valley is found, the means of the segments that it may begin with are kept separately. Then two means are kept:
+one of the valley, and one of the segments after its last low loss, which joins the first if the loss falls again.
 """
 
 import warnings
@@ -11,32 +11,32 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from messi.engine.averaging.valley import Valley, find_valley
+from messi.engine.averaging.valley import SWADConfig, Valley, find_valley
 
 
 @dataclass
 class Stretch:
-    """Some steps in a row, and the mean of the weights after each of them."""
+    """Consecutive steps and the mean of the weights after each of them."""
 
     first: int
-    """Its first step."""
     steps: int
+    """Number of steps."""
     mean: list[Tensor]
 
     @property
     def last(self) -> int:
-        """Its last step."""
+        """The last step."""
         return self.first + self.steps - 1
 
     def extend(self, mean: Sequence[Tensor], steps: int = 1) -> None:
-        """Take in the steps that follow, given the mean of their weights."""
+        """Include the steps that follow, given the mean of their weights."""
         self.steps += steps
         torch._foreach_lerp_(self.mean, list(mean), steps / self.steps)  # one launch for all, as torch.optim does
 
 
 @dataclass(frozen=True, kw_only=True)
 class AverageDescription:
-    """The state of an average besides its tensors."""
+    """The state of an average without its tensors."""
 
     ends: tuple[int, ...]
     """The last step of each segment."""
@@ -44,32 +44,29 @@ class AverageDescription:
     stretches: tuple[tuple[int, int], ...]
     """The first step and the number of steps of each."""
     running: bool
-    """Whether the last stretch is of a segment that has not ended."""
+    """Whether the last stretch belongs to a segment that has not ended."""
 
 
-class Averager:
-    """Follows the weights of a module and its validation loss; never waits for the device."""
+class SWAD:
+    """Averages the weights of a module, given its validation loss; never waits for the device."""
 
-    def __init__(
-        self, module: nn.Module, *, optimum_patience: int = 3, overfit_patience: int = 6, tolerance: float = 0.3
-    ) -> None:
+    def __init__(self, module: nn.Module, config: SWADConfig) -> None:
         self._weights = [weight.detach() for weight in module.parameters() if weight.is_floating_point()]
-        self._patience = (optimum_patience, overfit_patience)
-        self._tolerance = tolerance
-        # As far back as a valley that is seen at the end of the next segment can begin; the last one in any case.
-        self._kept = max(optimum_patience - 1, overfit_patience - 2, 1)
+        self._config = config
+        # As far back as a valley that is found at the end of the next segment can begin; at least the last segment.
+        self._kept = max(config.swad_optimum_patience - 1, config.swad_overfit_patience - 2, 1)
         self._ends: list[int] = []
         """The last step of each segment."""
         self._losses: list[float] = []
         self._valley: Valley | None = None
         self._finished: list[Stretch] = []
         self._running: Stretch | None = None
-        """The part of the current segment that is over."""
+        """The steps of the current segment so far."""
 
     @property
-    def over(self) -> bool:
-        """Whether training need not go on."""
-        return self._valley is not None and self._valley.dead
+    def ended(self) -> bool:
+        """Whether the valley has ended, and training may stop."""
+        return self._valley is not None and self._valley.ended
 
     @property
     def last_step(self) -> int:
@@ -77,7 +74,7 @@ class Averager:
         return self._ends[-1]
 
     def add(self, step: int) -> None:
-        """Take in the weights after a step."""
+        """Include the weights after a step."""
         if self._running is None:
             self._running = Stretch(step, 1, [weight.clone() for weight in self._weights])
         else:
@@ -85,12 +82,12 @@ class Averager:
 
     def end_segment(self, step: int, loss: float) -> None:
         """End the current segment with ``step``, after which the validation loss is ``loss``."""
-        assert self._running is not None  # noqa: S101 (told to the type checker; a segment has steps)
+        assert self._running is not None  # noqa: S101 (for the type checker; a segment has steps)
         self._ends.append(step)
         self._losses.append(loss)
         self._finished.append(self._running)
         self._running = None
-        valley = self._valley = self._find()
+        valley = self._valley = find_valley(self._losses, self._config)
         if valley is None:
             del self._finished[: -self._kept]
             return
@@ -100,29 +97,29 @@ class Averager:
         self._finished = [_joined(stretches) for stretches in (inside, after) if stretches]
 
     def average(self) -> Stretch:
-        """Return the answer, once the last segment has ended: the valley, or the last segment if there is none."""
+        """Return the mean of the valley, or of the last segment if there is no valley; call it after a segment ends."""
         if self._valley is not None:
             return self._finished[0]
         warnings.warn(
-            f"The validation loss was never the lowest of {self._patience[0]} evaluations from there on, so SWAD saw "
-            "no valley and averages the steps between the last two alone; train for more steps, or evaluate more "
-            "often with --evaluate-every.",
+            "SWAD found no valley and averages only the steps since the second to last evaluation: no validation loss "
+            f"was the lowest of {self._config.swad_optimum_patience} evaluations, counted from it. "
+            "Train for more steps, or evaluate more often with --evaluate-every.",
             stacklevel=2,
         )
         return self._finished[-1]
 
     @torch.no_grad()
     def install(self, stretch: Stretch) -> None:
-        """Make the averaged weights those of the module; its buffers stay as the last step left them."""
+        """Copy averaged weights into the module; its buffers keep the values of the last step."""
         torch._foreach_copy_(self._weights, stretch.mean)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all means, to be saved."""
+        """Return all means, for a checkpoint."""
         places = enumerate(self._stretches())
         return {f"{place}/{i}": t for place, stretch in places for i, t in enumerate(stretch.mean)}
 
     def description(self) -> AverageDescription:
-        """Return the rest of the state."""
+        """Return the rest of the state, for a checkpoint."""
         return AverageDescription(
             ends=tuple(self._ends),
             losses=tuple(self._losses),
@@ -131,9 +128,9 @@ class Averager:
         )
 
     def load(self, tensors: Mapping[str, Tensor], description: AverageDescription) -> None:
-        """Restore what :meth:`tensors` and :meth:`description` gave."""
+        """Restore the state that :meth:`tensors` and :meth:`description` returned."""
         self._ends, self._losses = list(description.ends), list(description.losses)
-        self._valley = self._find()
+        self._valley = find_valley(self._losses, self._config)
         self._finished = [
             Stretch(first, steps, [torch.empty_like(w).copy_(tensors[f"{p}/{i}"]) for i, w in enumerate(self._weights)])
             for p, (first, steps) in enumerate(description.stretches)
@@ -143,13 +140,9 @@ class Averager:
     def _stretches(self) -> list[Stretch]:
         return self._finished if self._running is None else [*self._finished, self._running]
 
-    def _find(self) -> Valley | None:
-        optimum, overfit = self._patience
-        return find_valley(self._losses, optimum_patience=optimum, overfit_patience=overfit, tolerance=self._tolerance)
-
 
 def _joined(stretches: Sequence[Stretch]) -> Stretch:
-    """Join stretches that follow one another, in the memory of the first."""
+    """Merge consecutive stretches into the first of them."""
     first, *others = stretches
     for other in others:
         first.extend(other.mean, other.steps)

@@ -1,13 +1,28 @@
 """Which part of training SWAD averages: a pure function of the validation losses (Cha et al., 2021).
 
-Training is cut into segments that end at an evaluation. When the loss has not fallen for some segments, a valley has
-begun; when it has stayed above a threshold for some more, the valley is over. Nothing here touches weights, so the
-choice can be made again from the records alone.
+Evaluations cut training into segments. When the loss has not fallen for some segments, a valley has begun; when it has
+stayed above a threshold for some more, the valley has ended. Nothing here touches weights, so the valley can be found
+again from the records alone.
 """
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from messi.core.config import OPEN, Bounds, Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class SWADConfig(Config):
+    """When SWAD's valley begins and ends."""
+
+    swad_optimum_patience: Annotated[int, Bounds(minimum=1)] = 3
+    """SWAD's valley begins at an evaluation whose loss is the lowest of this many evaluations, counted from it."""
+    swad_overfit_patience: Annotated[int, Bounds(minimum=1)] = 6
+    """SWAD's valley, and training, end after this many evaluations above the tolerated loss."""
+    swad_tolerance: Annotated[float, Bounds(minimum=0)] = OPEN
+    """How far the loss may rise in SWAD's valley, as a fraction of the loss at its bottom."""
 
 
 @dataclass(frozen=True)
@@ -18,42 +33,36 @@ class Valley:
     last: int
     """The last one so far whose loss is not above the threshold."""
     threshold: float
-    dead: bool
-    """Whether the valley is over, so that training need not go on."""
+    ended: bool
+    """Whether the valley has ended, and training may stop."""
 
 
-def find_valley(
-    losses: Sequence[float], *, optimum_patience: int = 3, overfit_patience: int = 6, tolerance: float = 0.3
-) -> Valley | None:
-    """Return the valley that the losses at the ends of all segments so far show, if there is one.
+def find_valley(losses: Sequence[float], config: SWADConfig) -> Valley | None:
+    """Return the valley, if there is one, given the mean validation loss at the end of each segment so far.
 
-    Args:
-        losses: mean validation loss at the end of each segment; none follows that of a dead valley.
-        optimum_patience: a valley is seen when the loss of a segment is the lowest of as many segments from it on.
-        overfit_patience: the valley is over after as many segments above the threshold; and how far back it may begin.
-        tolerance: how far above the mean of those lowest losses the threshold lies.
-
+    The overfit patience also limits how far back a valley may begin. Losses after the end of a valley are not allowed.
     """
+    optimum_patience, overfit_patience = config.swad_optimum_patience, config.swad_overfit_patience
     bottom = _bottom(losses, optimum_patience)
     if bottom is None:
         return None
-    threshold = (1 + tolerance) * statistics.fmean(losses[bottom : bottom + optimum_patience])
+    threshold = (1 + config.swad_tolerance) * statistics.fmean(losses[bottom : bottom + optimum_patience])
     seen = bottom + optimum_patience - 1
     oldest = max(seen - overfit_patience + 1, 0)
-    # Up to the bottom; past it where training has not been long enough to look back that far.
+    # Up to the bottom; beyond it if training has been too short to look back that far.
     candidates = range(oldest, min(oldest + overfit_patience - optimum_patience, seen) + 1)
     begin = max((number + 1 for number in candidates if losses[number] > threshold), default=oldest)
     last = max((number for number in range(bottom, len(losses)) if losses[number] <= threshold), default=bottom)
     return Valley(
-        first=min(begin + 1, bottom),  # the original leaves out the one that it begins with
+        first=min(begin + 1, bottom),  # the original leaves out the segment that it begins with
         last=last,
         threshold=threshold,
-        dead=len(losses) - 1 - last >= overfit_patience,
+        ended=len(losses) - 1 - last >= overfit_patience,
     )
 
 
 def _bottom(losses: Sequence[float], patience: int) -> int | None:
-    """Return the first segment that is no worse than those after it, as many as there must be."""
+    """Return the first segment whose loss is the lowest of ``patience`` segments, itself the first of them."""
     for number in range(len(losses) - patience + 1):
         if losses[number] == min(losses[number : number + patience]):
             return number

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from messi.algorithms.common.base import AlgorithmConfig
-from messi.core.config import Bounds
+from messi.core.config import OPEN, Bounds
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.base import Experiment
 from messi.experiments.common.benchmarks import BENCHMARKS, STAND_IN, Benchmark, DataName
@@ -63,7 +63,7 @@ class Ablation(Experiment):
     def provenance(self, results: Results) -> Provenance:
         """Return how the numbers were obtained."""
         stated = results.provenance(data=self._data(results), reduced=self.reduced if self.small else "")
-        steps = dict.fromkeys(outcome.run.config.resolved().settings.steps for outcome in results.outcomes)
+        steps = dict.fromkeys(outcome.run.config.resolved().training.steps for outcome in results.outcomes)
         if len(steps) == 1:
             return stated
         counts = ", ".join(f"{number:,}" for number in steps)
@@ -91,7 +91,7 @@ class Ablation(Experiment):
             target=(target,),
             algorithm=method,
             encoder=small if self.small else pretrained(self.backbone, self.weights),
-            training=SMALL_TRAINING if self.small else TrainingConfig(steps=self.steps),
+            training=SMALL_TRAINING if self.small else TrainingConfig(steps=self.steps or OPEN),
             seed=seed,
         )
 

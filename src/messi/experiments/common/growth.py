@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 
 from messi.algorithms.common.base import AlgorithmConfig
+from messi.core.config import OPEN
+from messi.data.datasets.common.digits import EMBEDDED
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
-from messi.data.digits import EMBEDDED
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.base import Experiment
 from messi.experiments.common.results import Results
@@ -25,9 +26,7 @@ class GrowthExperiment(Experiment):
     steps: int = 600
     """Training steps; the paper does not state them. The small scale uses 150."""
 
-    def config(
-        self, algorithm: AlgorithmConfig, number: int, seed: int, *, learning_rate: float | None = None
-    ) -> RunConfig:
+    def config(self, algorithm: AlgorithmConfig, number: int, seed: int, *, learning_rate: float = OPEN) -> RunConfig:
         """Return the run of a method with a given number of source domains."""
         digits, backbone = (EMBEDDED, "tiny_cnn") if self.small else (self.digits, "small_cnn")
         data = RotatedColoredMNIST(digits=digits, num_sources=number, budget=None if self.small else BUDGET)

@@ -90,7 +90,7 @@ class Results:
     def provenance(self, *, data: str, reduced: str = "") -> Provenance:
         """Return how the numbers were obtained; the runs of a plan differ only in method, target and seed."""
         config = self.outcomes[0].run.config.resolved()
-        settings = config.settings
+        settings = config.training
         return Provenance(
             data=data,
             protocol=f"{config.protocol}, {settings.steps} steps" + (f"; reduced: {reduced}" if reduced else ""),

@@ -1,22 +1,21 @@
 """Subset-conditioned invariance: each expert aligns the class-conditional domain pairs that are routed to it.
 
-    L_ssi = mean or sum over slots of  a_mijc D(Z_m,i,c, Z_m,j,c)
-    a_mijc = sigmoid(alpha rho_m,i,c) sigmoid(alpha rho_m,j,c),   rho = mean routing mass of the cell, detached
+    L_ssi = mean or sum over slots (expert m, domains i < j, class c) of  a_mijc D(Z_m,i,c, Z_m,j,c)
 
-A cell is a (class, domain) pair that occurs in the batch; a slot is an expert and two cells of one class.
-Legend: M experts, B examples, R features, G cells, N padded examples per cell, S slots per expert.
+``slots`` finds the slots of a batch and their weights a. On a GPU, ``kernels`` computes the same in float32.
+Legend: M experts, B examples, R features, N padded examples per cell, S slots per expert.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from messi.core import gpu_kernels
 from messi.core.errors import MessiError
-from messi.discrepancy.clouds import counts
 from messi.discrepancy.mmd import BANDWIDTHS, mmd_squared
 from messi.discrepancy.sinkhorn import entropic_ot
+from messi.losses.ssi.slots import Slots, find_slots, slot_weights
 
 Discrepancy = Literal["ot", "mmd"]
 Reduction = Literal["mean", "sum"]
@@ -37,7 +36,7 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
     iterations: int = 50,
     bandwidths: tuple[float, ...] = BANDWIDTHS,
 ) -> Tensor:
-    """Return the subset-conditioned invariance loss of a batch, a scalar; zero where no two domains share a class.
+    """Return the subset-conditioned invariance loss of a batch, a scalar; 0 if no two domains share a class.
 
     Args:
         features: [M, B, R] outputs of every expert for every example.
@@ -45,17 +44,17 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
         labels: [B] integer classes.
         domains: [B] integer domains.
         discrepancy: "ot" for entropic optimal transport, "mmd" for squared MMD.
-        sharpness: alpha, how strongly routing mass decides the weight of a slot.
+        sharpness: alpha, how strongly the routing mass determines the weight of a slot.
         reduction: mean or sum over the slots of all experts.
         epsilon: strength of the entropic term of "ot".
         epsilon_scale: "relative" to the batch's mean cost (detached), or "absolute".
-        iterations: Sinkhorn rounds of "ot".
+        iterations: Sinkhorn iterations of "ot".
         bandwidths: kernel widths of "mmd".
 
     """
     _check_shapes(features, routing, labels, domains)
     if _has_kernels(features):
-        from messi.losses.ssi import kernels  # noqa: PLC0415 (needs Triton, which only CUDA builds of torch bring)
+        from messi.losses.ssi import kernels  # noqa: PLC0415 (only CUDA builds have Triton)
 
         return kernels.ssi_loss(
             features,
@@ -87,54 +86,16 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
 
 
 def _has_kernels(features: Tensor) -> bool:
-    """On a GPU, kernels compute in float32 what is written in torch below."""
-    return features.is_cuda and features.dtype != torch.float64 and features.numel() > 0
+    """Return whether ``kernels``, which compute in float32, process these features."""
+    return gpu_kernels.run_on(features) and features.dtype != torch.float64 and features.numel() > 0
 
 
-def _clouds(features: Tensor, slots: "Slots", cells: Tensor) -> tuple[Tensor, Tensor]:
+def _clouds(features: Tensor, slots: Slots, cells: Tensor) -> tuple[Tensor, Tensor]:
     """Return the features of some cells as padded clouds [M, S, N, R], and their mask [M, S, N]."""
     members, mask = slots.members[cells], slots.mask[cells]
     # index_select, because the backward of indexing by a tensor is several times slower on a CPU.
     points = features.index_select(1, members.flatten()).unflatten(1, members.shape)
     return points, mask.expand(points.shape[:-1])
-
-
-@dataclass(frozen=True)
-class Slots:
-    """The cells of a batch and the pairs of cells that share a class."""
-
-    members: Tensor
-    """[G, N] indices into the batch; 0 at the padding."""
-    mask: Tensor
-    """[G, N] True where ``members`` holds an example."""
-    first: Tensor
-    """[S] cells of the first domain of each pair."""
-    second: Tensor
-    """[S] cells of the second domain."""
-
-
-def find_slots(labels: Tensor, domains: Tensor) -> Slots:
-    """Group a batch into cells and list the pairs of cells that share a class: labels [B], domains [B]."""
-    classes = torch.unique(labels, return_inverse=True)[1]
-    names, domain_ids = torch.unique(domains, return_inverse=True)
-    cells, cell_of, sizes = torch.unique(classes * len(names) + domain_ids, return_inverse=True, return_counts=True)
-    order = torch.argsort(cell_of, stable=True)
-    starts = sizes.cumsum(0) - sizes
-    places = torch.arange(len(order), device=order.device) - starts[cell_of[order]]
-    shape = (len(cells), int(sizes.max()) if len(sizes) else 0)
-    members = torch.zeros(shape, dtype=torch.long, device=order.device)
-    members[cell_of[order], places] = order
-    mask = torch.arange(shape[1], device=order.device) < sizes[:, None]
-    class_of_cell = cells // max(len(names), 1)
-    first, second = torch.triu(class_of_cell[:, None] == class_of_cell, diagonal=1).nonzero(as_tuple=True)
-    return Slots(members=members, mask=mask, first=first, second=second)
-
-
-def slot_weights(routing: Tensor, slots: Slots, *, sharpness: float) -> Tensor:
-    """Return a_mijc for every expert and slot, detached: routing [B, M] -> [M, S]."""
-    mass = routing.detach().float().T[:, slots.members] * slots.mask
-    gate = torch.sigmoid(sharpness * mass.sum(-1) / counts(slots.mask))
-    return gate[:, slots.first] * gate[:, slots.second]
 
 
 def _check_shapes(features: Tensor, routing: Tensor, labels: Tensor, domains: Tensor) -> None:
@@ -147,4 +108,4 @@ def _check_shapes(features: Tensor, routing: Tensor, labels: Tensor, domains: Te
         ("domains", domains, [batch]),
     ):
         if list(tensor.shape) != shape:
-            raise MessiError(f"{name} must have the shape {shape} to go with features, but has {list(tensor.shape)}.")
+            raise MessiError(f"{name} must have the shape {shape} to match features, but has {list(tensor.shape)}.")

@@ -1,0 +1,57 @@
+"""The results of finished runs as a table in the terminal."""
+
+import statistics
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from messi.cli.common.output import Row, print_rows, say
+from messi.reports.number_format import percent
+from messi.reports.result_tables import ResultRow, result_rows
+from messi.reports.runs import read_run
+
+_SETTINGS = ("Selection", "Target part", "Seed", "Protocol")
+"""Columns that become one line below the table if all rows agree in them."""
+_WIDTH = 100
+
+
+def print_results(paths: Sequence[Path]) -> None:
+    """Print a row for every target of every run, and mean and worst for runs with several targets."""
+    results = result_rows([read_run(path) for path in paths])
+    _print_table([{"Run": result.label, **row} for result in results for row in _rows(result)])
+    for result in results:
+        if len(result.targets) > 1:
+            say(f" {result.label}: {_mean_and_worst({t.domain: t.accuracy for t in result.targets})}", "")
+
+
+def print_held_out(paths: Sequence[Path]) -> None:
+    """Print runs that hold out one domain each: a row per domain, then mean and worst."""
+    results = result_rows([read_run(path) for path in paths])
+    _print_table([row for result in results for row in _rows(result)])
+    say(f" {_mean_and_worst({result.targets[0].domain: result.targets[0].accuracy for result in results})}", "")
+
+
+def _print_table(rows: Sequence[Row]) -> None:
+    same = [name for name in _SETTINGS if len({row[name] for row in rows}) == 1]
+    print_rows([{name: value for name, value in row.items() if name not in same} for row in rows])
+    if same:
+        text = ", ".join(f"{name.lower()} {rows[0][name]}" for name in same)
+        say(*textwrap.wrap(text, _WIDTH, initial_indent=" ", subsequent_indent="   "), "")
+
+
+def _mean_and_worst(accuracies: Mapping[str, float]) -> str:
+    worst = min(accuracies, key=lambda domain: accuracies[domain])
+    mean = percent(statistics.fmean(accuracies.values()))
+    return f"mean over {len(accuracies)} targets {mean} %, worst {worst} {percent(accuracies[worst])} %"
+
+
+def _rows(result: ResultRow) -> list[Row]:
+    """Return a row for every target, or a single row for a run without targets."""
+    targets: list[Row] = [{"Target": t.domain, "Accuracy %": percent(t.accuracy), "n": t.count} for t in result.targets]
+    settings = (result.selection, result.target_part if targets else "none", result.seed, result.protocol)
+    rest: Row = {
+        "Validation %": percent(result.validation),
+        "Selected step": f"{result.selected_steps} of {result.steps}",
+        **dict(zip(_SETTINGS, settings, strict=True)),
+    }
+    return [{**target, **rest} for target in targets or [{"Target": "none", "Accuracy %": "", "n": ""}]]

@@ -1,0 +1,43 @@
+"""Text for people: names that cannot control a terminal, spreadsheet cells, short lists and amounts of bytes."""
+
+import re
+from collections.abc import Sequence
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, which start escape sequences, and characters that end a line or reverse the text direction."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001 (spreadsheets accept the wide forms)
+
+
+def printable(text: str) -> str:
+    r"""Make control characters visible, such as ``\x1b``: names of files, classes and domains come from anywhere."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def spreadsheet_cell(value: object) -> object:
+    """Return a value for a CSV file; an apostrophe precedes text that a spreadsheet would treat as a formula."""
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _is_number(value):
+        return f"'{value}"
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def first_few(names: Sequence[str], number: int = 3) -> str:
+    """Return the first few names and how many more there are."""
+    more = f" and {len(names) - number:,} more" if len(names) > number else ""
+    return ", ".join(names[:number]) + more
+
+
+def bytes_text(number: float) -> str:
+    """Return a number of bytes with its unit, such as ``74.8 MB``."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} TB"

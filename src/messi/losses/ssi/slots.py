@@ -1,0 +1,77 @@
+"""The slots of a batch: which cells are aligned, how strongly, and the controls that select others.
+
+A cell is a (class, domain) pair that occurs in the batch; a slot is an expert and two cells of one class.
+
+    a_mijc = sigmoid(alpha rho_m,i,c) sigmoid(alpha rho_m,j,c),   rho = mean routing mass of the cell, detached
+
+Legend: B examples, M experts, G cells, N padded examples per cell, S slots per expert.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from messi.discrepancy.clouds import counts
+
+Selector = Literal["routing", "global", "random", "domain"]
+_CERTAIN = 1e6
+"""A routing mass whose sigmoid is 1."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The cells of a batch and the pairs of cells that share a class."""
+
+    members: Tensor
+    """[G, N] indices into the batch; 0 at the padding."""
+    mask: Tensor
+    """[G, N] True where ``members`` holds an example."""
+    first: Tensor
+    """[S] cell of the first domain of each pair."""
+    second: Tensor
+    """[S] cell of the second domain."""
+
+
+def find_slots(labels: Tensor, domains: Tensor) -> Slots:
+    """Group a batch into cells and list the pairs of cells that share a class: labels [B], domains [B]."""
+    classes = torch.unique(labels, return_inverse=True)[1]
+    names, domain_ids = torch.unique(domains, return_inverse=True)
+    cells, cell_of, sizes = torch.unique(classes * len(names) + domain_ids, return_inverse=True, return_counts=True)
+    order = torch.argsort(cell_of, stable=True)
+    starts = sizes.cumsum(0) - sizes
+    places = torch.arange(len(order), device=order.device) - starts[cell_of[order]]
+    shape = (len(cells), int(sizes.max()) if len(sizes) else 0)
+    members = torch.zeros(shape, dtype=torch.long, device=order.device)
+    members[cell_of[order], places] = order
+    mask = torch.arange(shape[1], device=order.device) < sizes[:, None]
+    class_of_cell = cells // max(len(names), 1)
+    first, second = torch.triu(class_of_cell[:, None] == class_of_cell, diagonal=1).nonzero(as_tuple=True)
+    return Slots(members=members, mask=mask, first=first, second=second)
+
+
+def slot_weights(routing: Tensor, slots: Slots, *, sharpness: float) -> Tensor:
+    """Return a_mijc for every expert and slot, detached: routing [B, M] -> [M, S]."""
+    mass = routing.detach().float().T[:, slots.members] * slots.mask
+    gate = torch.sigmoid(sharpness * mass.sum(-1) / counts(slots.mask))
+    return gate[:, slots.first] * gate[:, slots.second]
+
+
+def select(routing: Tensor, labels: Tensor, *, selector: Selector, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Return the routing [B, M] and the classes [B] from which the loss finds and weights its slots.
+
+    - ``routing``: MESSI itself; both are returned unchanged.
+    - ``global``: every slot has the weight 1.
+    - ``random``: the slot weights of each class are permuted at random among the experts: the same weights, and
+      therefore the same sparsity, in other places.
+    - ``domain``: classes are ignored, so whole domains are aligned, weighted by the routing mass of the domain.
+    """
+    if selector == "global":
+        return torch.full_like(routing, _CERTAIN), labels
+    if selector == "random":
+        dealt = torch.rand(num_classes, routing.shape[1], device=routing.device).argsort(1)
+        return routing.gather(1, dealt[labels]), labels
+    if selector == "domain":
+        return routing, torch.zeros_like(labels)
+    return routing, labels

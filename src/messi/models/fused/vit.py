@@ -1,0 +1,100 @@
+"""timm's plain vision transformers on a GPU: same weights, same function, less time.
+
+Under autocast, timm's forward spends most of its time between the matrix products. Here the products use bfloat16
+copies of the weights, made in one launch, and return float32 gradients. The operations between them are in
+``vit_kernels`` and ``attention_kernels``, their order in ``vit_forward`` and ``vit_backward``. The residual sum stays
+in float32, as under autocast. Its gradient is kept in bfloat16, the precision in which the products read it, which
+makes gradients slightly less accurate (test_gpu.py measures how much). The encoder only returns the class token, so
+the last block computes nothing but keys and values for the other tokens.
+Legend: B images, T tokens, N = B T rows, W width, H heads.
+"""
+
+from typing import Any
+
+import torch
+from timm.layers.attention import Attention
+from timm.layers.mlp import Mlp
+from timm.models.vision_transformer import Block, VisionTransformer
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from messi.core import gpu_kernels
+from messi.models.fused.vit_backward import Backward
+from messi.models.fused.vit_forward import Forward
+
+_PARTS = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
+_BLOCK_PARAMETERS = {f"{part}.{kind}" for part in _PARTS for kind in ("weight", "bias")}
+_OTHER_PARAMETERS = {
+    "cls_token", "pos_embed", "patch_embed.proj.weight", "patch_embed.proj.bias", "norm.weight", "norm.bias"
+}  # fmt: skip
+
+
+class FusedVisionTransformer(VisionTransformer):
+    """A vision transformer that encodes images with kernels where they can run."""
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the features of images [B, 3, S, S]: [B, W]."""
+        if not args and not kwargs and gpu_kernels.run_under_autocast(x):
+            return encode(self, x)
+        return super().forward(x, *args, **kwargs)
+
+
+def fuse(network: nn.Module) -> None:
+    """Replace a vision transformer if it is plain, and restore it if it no longer is."""
+    if type(network) in (VisionTransformer, FusedVisionTransformer):
+        network.__class__ = FusedVisionTransformer if is_plain(network) else VisionTransformer
+
+
+def is_plain(network: Any) -> bool:
+    """Return whether a vision transformer has nothing that :func:`encode` leaves out."""
+    if type(network) not in (VisionTransformer, FusedVisionTransformer) or not isinstance(network.pos_embed, Tensor):
+        return False
+    return (
+        len(network.blocks) > 1
+        and {name for name, _ in network.named_parameters() if not name.startswith("blocks.")} == _OTHER_PARAMETERS
+        and network.global_pool == "token"
+        and network.pos_embed.shape[1] == network.patch_embed.num_patches + 1
+        and not network.dynamic_img_size
+        and all(_is_plain_block(block) for block in network.blocks)
+        and not any(module.p for module in network.modules() if isinstance(module, nn.Dropout))
+    )
+
+
+def _is_plain_block(block: Any) -> bool:
+    if type(block) is not Block or {name for name, _ in block.named_parameters()} != _BLOCK_PARAMETERS:
+        return False
+    attention: Any = block.attn
+    mlp: Any = block.mlp
+    return (
+        (type(attention), type(mlp), type(mlp.act)) == (Attention, Mlp, nn.GELU)
+        and mlp.act.approximate == "none"
+        and attention.head_dim in (16, 32, 64, 128)
+        and isinstance(block.drop_path1, nn.Identity)
+        and isinstance(block.drop_path2, nn.Identity)
+    )
+
+
+def encode(network: Any, images: Tensor, *, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """Return the features of images [B, 3, S, S] in float32: [B, W]."""
+    x = _ClassToken.apply(images, network, dtype, torch.is_grad_enabled(), *network.parameters())
+    return functional.layer_norm(x, x.shape[1:], network.norm.weight, network.norm.bias, network.norm.eps)
+
+
+class _ClassToken(torch.autograd.Function):
+    """Images to the class token after the last block, as one function with its own precisions in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, network: Any, dtype: torch.dtype, keep: bool, *parameters: Tensor) -> Tensor:
+        way = Forward(network, images, dtype, keep=keep)
+        result = way.run()
+        if keep:
+            ctx.way, ctx.parameters = way, parameters
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        grads = Backward(ctx.way).run(grad)
+        del ctx.way
+        return None, None, None, None, *(grads.get(parameter) for parameter in ctx.parameters)

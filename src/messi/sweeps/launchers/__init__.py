@@ -1,0 +1,1 @@
+"""One file per execution environment in which a plan can run."""

@@ -1,0 +1,25 @@
+"""The commands of the start page and of every tutorial work as they are printed."""
+
+from pathlib import Path
+
+import pytest
+
+from .blocks import DOCS, blocks, run_page
+
+PAGES = [DOCS / "start.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_can_be_followed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    run_page(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_has_blocks_that_run_and_every_other_block_is_found(page: Path) -> None:
+    found = blocks(page)
+    fences = [line for line in page.read_text().splitlines() if line.startswith(("```console", "```python"))]
+    assert len(found) == len(fences)
+    assert any(block.runs for block in found)
