@@ -127,7 +127,7 @@ def test_another_config_in_the_same_folder_is_refused_and_the_run_stays(
     assert (tmp_path / "run" / "records.jsonl").read_bytes() == before
 
 
-def test_the_result_of_a_finished_run_is_refused_for_changed_data(tmp_path: Path, quick_config: RunConfig) -> None:
+def test_a_finished_run_is_refused_if_its_data_has_changed(tmp_path: Path, quick_config: RunConfig) -> None:
     def save(inputs: np.ndarray) -> None:
         np.savez(tmp_path / "data.npz", inputs=inputs, labels=np.arange(60) % 2, domains=np.repeat(["a", "b", "c"], 20))
 
