@@ -115,9 +115,9 @@ def test_every_file_of_a_finished_run_is_verified(done: RunDir, capsys: pytest.C
         place = content.rindex(b"0") if file.suffix == ".json" else len(content) - 40
         flip(file, place)
         assert main(["verify", str(done.path)]) == 1, file.name
-        told = capsys.readouterr().out
-        assert told.startswith("damaged  ")
-        assert file.name in told
+        output = capsys.readouterr().out
+        assert output.startswith("damaged  ")
+        assert file.name in output
         file.write_bytes(content)
     assert verify_run(done.path).problems == []
 
@@ -148,7 +148,7 @@ def test_a_file_of_another_run_is_refused(name: str, done: RunDir, quick_config:
 def test_the_model_of_another_step_is_not_taken_for_the_selected_one(done: RunDir, quick_config: RunConfig) -> None:
     weights, description = read_tensors(done.model)
     write_tensors(done.model, weights, {**description, "step": 99})
-    done.result.unlink()  # the run is finished anew, from its last checkpoint
+    done.result.unlink()  # the run is finished again from its last checkpoint
     with pytest.raises(MessiError, match=r"has the weights of step 99, but step (5|10|12) was selected"):
         run(quick_config, out=done.path, device="cpu")
 

@@ -42,10 +42,10 @@ def train(clock: Clock, *, begun: int, steps: int, every: int) -> Stopwatch:
     ("begun", "steps", "every", "timed", "evaluations"),
     [
         pytest.param(0, 300, 100, 200, 2, id="from the evaluation after 100 steps on"),
-        pytest.param(0, 305, 50, 205, 5, id="and to the last, whatever its number"),
+        pytest.param(0, 305, 50, 205, 5, id="up to the last step, of any number"),
         pytest.param(0, 350, 80, 190, 3, id="from the first one after 100 steps, here 160"),
-        pytest.param(120, 300, 50, 50, 1, id="after 100 steps of a run that goes on, here 250"),
-        pytest.param(250, 300, 50, 0, 0, id="a run that goes on near its end is not timed"),
+        pytest.param(120, 300, 50, 50, 1, id="after 100 steps of a resumed run, here 250"),
+        pytest.param(250, 300, 50, 0, 0, id="a run resumed near its end is not timed"),
         pytest.param(0, 90, 30, 0, 0, id="nor is a short one"),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_process_killed_while_it_writes_keeps_the_earlier_checkpoint(
     before, size = folder.last.read_bytes(), folder.records.stat().st_size
     assert drive(folder.path, "hold:last-10", "step:12").returncode == -signal.SIGKILL
     written = max(record.step for record in folder.read_records() if isinstance(record, TrainRecord))
-    assert written == 12, "training went on"
+    assert written == 12, "training continued"
     assert folder.records.stat().st_size > size
     assert folder.last.read_bytes() == before
     assert len(list(folder.path.glob("*.tmp"))) == 1

@@ -107,7 +107,7 @@ def test_a_method_in_the_users_own_file_is_run_only_if_it_is_named(
 
 
 def forge(folder: Path, change: Callable[[dict[str, dict[str, object]]], object]) -> None:
-    """Change the config in a run.json and write its checksum anew."""
+    """Change the config in a run.json and update its checksum."""
     values = json.loads((folder / "run.json").read_text())
     change(values["config"])
     del values["checksum"]

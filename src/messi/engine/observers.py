@@ -71,7 +71,7 @@ class Stopwatch:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._begun = 0
+        self._resumed_after = 0
         """The step after which this process started."""
         self._since: tuple[int, float] | None = None
         """The step and the time at which the clock was last started."""
@@ -81,7 +81,7 @@ class Stopwatch:
 
     def started(self, step: int, steps: int) -> None:  # noqa: ARG002 (the protocol's)
         """Note the step after which training starts or resumes."""
-        self._begun = step
+        self._resumed_after = step
 
     def pause(self) -> None:
         """Stop for an evaluation, once the device has finished all steps before it."""
@@ -99,7 +99,7 @@ class Stopwatch:
             self._steps += step - before
             self._training += self._paused - start
             self._whole += now - start
-        if step - self._begun >= WARM_UP:
+        if step - self._resumed_after >= WARM_UP:
             self._since = step, now
         self._paused = None
 
@@ -122,7 +122,7 @@ class Stopwatch:
         return Timing(
             run=run,
             device=torch.cuda.get_device_name(self._device) if cuda else f"CPU, {torch.get_num_threads()} threads",
-            resumed_after_step=self._begun,
+            resumed_after_step=self._resumed_after,
             steps=self._steps,
             seconds=self._training,
             seconds_with_evaluations=self._whole,

@@ -18,7 +18,7 @@ def valley_of(losses: Sequence[float], *, optimum: int = 3, overfit: int = 6, to
 
 
 class Queues:
-    """The original, told as it happens: segments go through two queues, one step at every evaluation."""
+    """The original algorithm: segments pass through two queues, one at every evaluation."""
 
     def __init__(self, converge: int, tolerance: int, ratio: float) -> None:
         self.recent: deque[tuple[int, float]] = deque(maxlen=converge)
