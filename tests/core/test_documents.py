@@ -59,14 +59,15 @@ def test_a_document_may_be_spelled_otherwise_but_not_say_otherwise(tmp_path: Pat
             read_values(path, never)
 
 
-def test_every_flipped_bit_is_seen_or_changes_nothing(tmp_path: Path) -> None:
+def test_every_flipped_bit_is_seen_or_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "d.json"
     write_document(path, GOOD)
     content = path.read_bytes()
+    damaged = bytearray(content)
+    monkeypatch.setattr("messi.core.documents.read_regular", lambda _path: bytes(damaged))  # no file for every bit
     for place in range(8 * len(content)):
-        damaged = bytearray(content)
+        damaged[:] = content
         damaged[place // 8] ^= 1 << place % 8
-        path.write_bytes(damaged)
         try:
             read = read_values(path, lambda values: values.get("version"))
         except ValueError:
