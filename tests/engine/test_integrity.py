@@ -57,7 +57,7 @@ def flip(path: Path, place: int) -> None:
 def test_one_flipped_bit_in_a_weight_is_refused(done: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     flip(done.model, -40)
     for path in (done.path, done.model):
-        with pytest.raises(MessiError, match=r"model\.safetensors is damaged .*checksum does not fit"):
+        with pytest.raises(MessiError, match=r"model\.safetensors is damaged .*checksum does not match"):
             load(path)
     assert main(["predict", str(done.path), "x.npz"]) == 2
     assert main(["verify", str(done.path)]) == 1
@@ -81,7 +81,7 @@ def test_records_that_a_checkpoint_counts_on_must_be_whole(half: RunDir, quick_c
     """A file that was cut short was filled up with zeros before."""
     content, counted = half.records.read_bytes(), read_tensors(half.last)[1]["records_size"]
     half.records.write_bytes(content[: max(0, counted - missing)])
-    with pytest.raises(MessiError, match=r"records\.jsonl is damaged: its checksum does not fit"):
+    with pytest.raises(MessiError, match=r"records\.jsonl is damaged: its checksum does not match"):
         run(quick_config, out=half.path, device="cpu")
     half.records.write_bytes(content.replace(b'"step": 2', b'"step": 3', 1))
     with pytest.raises(MessiError, match=r"records\.jsonl is damaged"):
