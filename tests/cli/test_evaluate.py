@@ -62,7 +62,7 @@ def test_evaluate_gives_the_same_numbers_when_its_advice_for_renamed_data_is_fol
     asked = messi("evaluate", trained / "run", "--format", "csv", cwd=tmp_path)
     assert asked.returncode == 2
     assert (
-        "was trained on data, which is not there; if the data was moved or renamed, name its new place" in asked.stderr
+        "was trained on data, which does not exist; if the data was moved or renamed, name its new path" in asked.stderr
     )
     shutil.copytree(trained / "data", tmp_path / "renamed")
     done = messi("evaluate", trained / "run", "--data", "renamed", "--format", "csv", cwd=tmp_path)

@@ -47,7 +47,7 @@ def _verified(path: Path) -> Iterator[tuple[Path, Verified]]:
         inside = sorted(file.parent for file in path.rglob("run.json"))
         if (path / PLAN).exists():
             plan = Verified()
-            plan.look(path / PLAN, lambda: read_plan(path))
+            plan.check(path / PLAN, lambda: read_plan(path))
             yield path / PLAN, plan
         elif not inside:
             raise MessiError(f"{path} contains no runs; name a run folder, a plan or a model file.")
