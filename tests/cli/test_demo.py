@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from messi.cli.demo import runs
 from messi.evaluation.model import load
-from messi.experiments.common.demo import runs
 
 
 def test_the_two_runs_differ_only_in_the_method() -> None:

@@ -30,8 +30,8 @@ from messi.engine.loop import measure, train
 from messi.engine.observers import Stopwatch
 from messi.engine.run import run
 from messi.reports.curves import validation_charts
+from messi.reports.result_tables import result_rows
 from messi.reports.runs import read_run
-from messi.reports.tables import result_rows
 
 NAMES = ("a1", "a2", "b1", "b2")
 ROLES: tuple[Role, ...] = ("train", "source_val", "unseen_val", "source_test", "target")
@@ -298,7 +298,7 @@ def test_by_macro_f1_the_best_step_on_all_unseen_examples_is_kept_also_after_a_b
         assert getattr(again, name).read_bytes() == getattr(folder, name).read_bytes()
     finished = [read_run(folder.path)]
     (curve,) = validation_charts(finished, result_rows(finished))
-    texts = [stop.text.rpartition(": ")[2] for stop in curve.chart.stops]
+    texts = [stop.text.rpartition(": ")[2] for stop in curve.chart.drawing.stops]
     assert texts == [f"{100 * score:.1f} %" for score in scores.values()], "the curve is what the rule reads"
     assert curve.selected == {0: 100 * scores[step]}
 

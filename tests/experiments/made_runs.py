@@ -8,8 +8,10 @@ from messi.core.documents import write_document
 from messi.core.info import version
 from messi.core.rundir import RunDir
 from messi.experiments.common.base import Experiment
+from messi.experiments.common.measuring import measure
 from messi.experiments.common.results import Results
-from messi.reports.paper_tables import Cell, Table
+from messi.reports.plan_page import Section
+from messi.reports.table import Cell, Table
 from messi.sweeps.plan import Label, Plan, Planned
 
 Made = Callable[[Mapping[str, Label]], "dict[str, Any] | str | None"]
@@ -62,6 +64,11 @@ def made_results(folder: Path, experiment: Experiment, made: Made) -> Results:
         elif what:
             plan.note_failure(run, what)
     return Results(plan.outcomes())
+
+
+def reported(experiment: Experiment, results: Results) -> list[Section]:
+    """Measure the models if the experiment asks for it, then report, as ``write_results`` does."""
+    return experiment.report(measure(results, experiment.measurement) if experiment.measurement else results)
 
 
 def _begin(plan: Plan, run: Planned) -> None:

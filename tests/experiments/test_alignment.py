@@ -13,20 +13,18 @@ from messi.diagnostics.alignment import class_conditional_energy
 from messi.diagnostics.slots import responsibilities
 from messi.evaluation.model import load
 from messi.experiments import alignment
-from messi.experiments.alignment import Alignment
+from messi.experiments.alignment import Alignment, Slots, compare, measure_slots
 from messi.experiments.common.methods import MESSI_OT
-from messi.experiments.common.reopened import reopened
-from messi.experiments.common.slots import Seen, compare, see
-from messi.experiments.paper.ablations import ROUTING_AWARE_ALIGNMENT
-from messi.reports.paper_tables import Table
+from messi.experiments.common.paper_numbers import ROUTING_AWARE_ALIGNMENT
+from messi.reports.table import Table
 
-from .made_runs import cell_of, made_results
-from .tiny_scale import tiny_results
+from .made_runs import cell_of, made_results, reported
+from .tiny_scale import reopened, tiny_results
 
 EXPERTS, CLASSES, DOMAINS = 6, 4, 3
 
 
-def seen_by(routing: Tensor, outputs: Tensor) -> Seen:
+def seen_by(routing: Tensor, outputs: Tensor) -> Slots:
     """Return a model with one example of every class in every domain: routing [K, C, M], outputs [M, K * C, R]."""
     cells = list(itertools.product(range(DOMAINS), range(CLASSES)))
     domains, labels = torch.tensor(cells).T
@@ -34,7 +32,7 @@ def seen_by(routing: Tensor, outputs: Tensor) -> Seen:
         class_conditional_energy(features, labels, domains, num_classes=CLASSES, num_domains=DOMAINS)
         for features in (outputs, functional.normalize(outputs, dim=-1))
     )
-    return Seen(responsibilities(routing), apart, apart_unit)
+    return Slots(responsibilities(routing), apart, apart_unit)
 
 
 def one_expert(expert: int) -> Tensor:
@@ -115,7 +113,7 @@ def test_a_model_is_seen_on_its_validation_data(tmp_path: Path, monkeypatch: pyt
     results = tiny_results(tmp_path, Alignment(scale="small"), monkeypatch, runs=1)
     outcome = results.outcomes[0]
     algorithm, loader = reopened(outcome)
-    seen = see(algorithm, loader)
+    seen = measure_slots(algorithm, loader)
 
     sealed, model = loader.data, load(outcome.path).algorithm
     names = [sealed.domain_names[domain] for domain in sealed.domains("source_val")]
@@ -143,7 +141,7 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three equal methods: every similarity is 1, and control and MESSI are as far apart."""
     monkeypatch.setattr(alignment, "METHODS", dict.fromkeys(alignment.METHODS, MESSI_OT))
     experiment = Alignment(scale="small")
-    whole, short = experiment.sections(tiny_results(tmp_path, experiment, monkeypatch))
+    whole, short = reported(experiment, tiny_results(tmp_path, experiment, monkeypatch))
     assert isinstance(whole, Table)
     assert isinstance(short, Table)
     values = {column.name: cell_of(whole, column.name, "Two subsets").ours for column in whole.columns}
@@ -160,15 +158,15 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_models_are_needed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables stay the same without them, and the numbers of another share are those that the models give."""
     results = tiny_results(tmp_path, Alignment(scale="small"), monkeypatch)
-    before = Alignment(scale="small").sections(results)
-    seen = [see(*reopened(outcome)) for outcome in results.where(target="a1")]
+    before = reported(Alignment(scale="small"), results)
+    seen = [measure_slots(*reopened(outcome)) for outcome in results.where(target="a1")]
     for outcome in results.outcomes:
         (outcome.path / "model.safetensors").unlink()
-    assert Alignment(scale="small").sections(results) == before
+    assert reported(Alignment(scale="small"), results) == before
 
     expected = compare(*seen, share=0.5)
     monkeypatch.setattr(alignment, "target_average", lambda scores, _: scores["a1", 0])
-    whole = Alignment(scale="small", share=0.5).sections(results)[0]
+    whole = reported(Alignment(scale="small", share=0.5), results)[0]
     assert isinstance(whole, Table)
     assert {c.name: cell_of(whole, c.name, "Two subsets").ours for c in whole.columns} == pytest.approx(expected)
 
@@ -178,24 +176,24 @@ def test_a_model_that_is_gone_is_a_reason(tmp_path: Path, monkeypatch: pytest.Mo
     results = tiny_results(tmp_path, experiment, monkeypatch)
     gone = results.where(method="Global-MoE", target="a1")[0].path
     (gone / "model.safetensors").unlink()
-    for table in experiment.sections(results):
+    for table in reported(experiment, results):
         assert isinstance(table, Table)
         assert {(cell.ours, cell.state) for row in table.rows for cell in row.cells} == {(None, "incomplete")}
-        (note,) = table.notes
+        (note,) = table.footnotes
         assert note.startswith(f"model.safetensors is missing in {gone.name}, so its slots cannot be measured")
 
 
 def test_a_missing_run_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all three methods on one target, but not on the other, there is no mean over targets."""
     experiment = Alignment(scale="small")
-    whole = experiment.sections(tiny_results(tmp_path, experiment, monkeypatch, runs=3))[0]
+    whole = reported(experiment, tiny_results(tmp_path, experiment, monkeypatch, runs=3))[0]
     assert isinstance(whole, Table)
     assert {(cell.ours, cell.state) for row in whole.rows for cell in row.cells} == {(None, "incomplete")}
 
 
 def test_the_papers_numbers_stand_beside_both_readings(tmp_path: Path) -> None:
     experiment = Alignment(seeds=1)
-    whole, short = experiment.sections(made_results(tmp_path, experiment, lambda _: None))
+    whole, short = reported(experiment, made_results(tmp_path, experiment, lambda _: None))
     assert isinstance(whole, Table)
     assert isinstance(short, Table)
     titles = ("PACS", "OfficeHome", "TerraInc", "DomainNet")

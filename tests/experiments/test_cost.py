@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from messi.experiments.common.paper_numbers import TRAINING_TIME
 from messi.experiments.cost import COLUMNS, NOT_TIMED, TIMED, Cost
-from messi.experiments.paper.cost import TRAINING_TIME
-from messi.reports.paper_tables import Published, Table
+from messi.reports.table import Published, Table
 from messi.sweeps.plan import Label
 
 from .made_runs import cell_of, made_results
@@ -31,7 +31,7 @@ def done(labels: Mapping[str, Label]) -> dict[str, Any]:
 
 
 def table_of(experiment: Cost, results: Any) -> Table:
-    (table,) = experiment.sections(results)
+    (table,) = experiment.report(results)
     assert isinstance(table, Table)
     return table
 

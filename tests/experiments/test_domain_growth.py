@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from messi.experiments.common.base import Figure
 from messi.experiments.domain_growth import DOMAINS, DomainGrowth
-from messi.reports.paper_tables import Published, Table
+from messi.reports.plan_page import Figure
 from messi.reports.statistics import summarise
+from messi.reports.table import Published, Table
 from messi.sweeps.plan import Label
 
 from .made_runs import cell_of, made_results
@@ -29,13 +29,13 @@ def made(labels: Mapping[str, Label]) -> dict[str, Any] | None:
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Table]:
-    sections = EXPERIMENT.sections(made_results(tmp_path_factory.mktemp("plan"), EXPERIMENT, made))
+    sections = EXPERIMENT.report(made_results(tmp_path_factory.mktemp("plan"), EXPERIMENT, made))
     return {section.name: section for section in sections if isinstance(section, Table)}
 
 
 def test_peak_and_drop_are_those_of_the_mean_curve_of_complete_seeds(tables: dict[str, Table]) -> None:
     table = tables["domain_growth"]
-    assert "K* is where the mean curve of the complete seeds peaks" in " ".join(table.caption.split())
+    assert "K* is the number of domains at the peak of the mean curve over complete seeds" in table.caption
     expected = {
         "Peak": (76, 72),
         "Acc(K_max)": (60, 68),
@@ -69,7 +69,7 @@ def test_a_seed_that_lacks_a_number_of_domains_leaves_the_summary_empty(tmp_path
     def first(labels: Mapping[str, Label]) -> dict[str, Any] | None:
         return made(labels) if labels["K"] != 17 else None
 
-    summary, full, differences, figure = experiment.sections(made_results(tmp_path, experiment, first))
+    summary, full, differences, figure = experiment.report(made_results(tmp_path, experiment, first))
     assert isinstance(summary, Table)
     assert isinstance(full, Table)
     assert isinstance(differences, Table)

@@ -12,13 +12,13 @@ from messi.cli.main import main
 from messi.core.errors import MessiError
 from messi.data.datasets.common.benchmark import Benchmark as PublishedData
 from messi.engine.config import RunConfig
-from messi.experiments.common.domainbed.data import BENCHMARKS
-from messi.experiments.common.domainbed.rows import ROWS
+from messi.experiments.common.benchmarks import BENCHMARKS
+from messi.experiments.common.methods import ROWS
+from messi.experiments.common.paper_numbers import MAIN_EXTENDED
 from messi.experiments.domainbed import Domainbed
-from messi.experiments.paper.domainbed import MAIN_EXTENDED
-from messi.reports.paper_tables import Cell, Published, Table
 from messi.reports.statistics import summarise
-from messi.reports.table_markdown import markdown
+from messi.reports.table import Cell, Published, Table
+from messi.reports.table_formats import markdown
 from messi.sweeps.plan import Label, Plan
 
 from .made_runs import cell_of, made_results
@@ -49,14 +49,14 @@ def resolved(experiment: Domainbed, **labels: Label) -> RunConfig:
 
 
 def tables_of(experiment: Domainbed, results: Any) -> list[Table]:
-    tables = [section for section in experiment.sections(results) if isinstance(section, Table)]
-    assert len(tables) == len(experiment.sections(results))
+    tables = [section for section in experiment.report(results) if isinstance(section, Table)]
+    assert len(tables) == len(experiment.report(results))
     return tables
 
 
 def test_every_row_of_the_paper_can_be_run() -> None:
     """There may be more methods: a new one is one file, and no row of the paper."""
-    assert {row.method.name for row in ROWS.values()} <= set(ALGORITHMS.names())
+    assert {row.algorithm.name for row in ROWS.values()} <= set(ALGORITHMS.names())
     backbones = {"resnet50": "ResNet-50", "deit_small_patch16_224": "DeiT-S/16", "deit_tiny_patch16_224": "DeiT-Ti/16"}
     ours = {("ERM" if name == "ERM-S" else name, backbones[row.backbone]) for name, row in ROWS.items()}
     assert set(MAIN_EXTENDED) <= ours
@@ -260,7 +260,7 @@ def test_states_are_shown(tmp_path: Path) -> None:
         "Avg.": "failed",
         "Worst": "failed",
     }
-    assert pacs.notes == ("CUDA out of memory",)
+    assert pacs.footnotes == ("CUDA out of memory",)
     for table, column in ((main_table, "PACS"), (pacs, "Avg."), (pacs, "Worst"), (differences, "Difference")):
         cell = cell_of(table, column, "MESSI-Ti-OT")
         assert (cell.ours, cell.state) == (None, "failed")

@@ -12,7 +12,7 @@ from messi.cli.main import main
 from messi.data.datasets.iwildcam import IWildCam as IwildcamData
 from messi.data.progress import LogProgress
 from messi.experiments.iwildcam import IWildCam
-from messi.reports.paper_tables import Published, Table
+from messi.reports.table import Published, Table
 from messi.sweeps.plan import Label
 
 from .made_runs import cell_of, made_results
@@ -92,7 +92,7 @@ def test_the_table_holds_macro_f1_and_accuracy_of_every_split(tmp_path: Path) ->
         return {"result": {"roles": values}}
 
     experiment = IWildCam(seeds=2)
-    (table,) = experiment.sections(made_results(tmp_path, experiment, made))
+    (table,) = experiment.report(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     for number, split in enumerate(("OOD Val", "OOD Test", "ID Val", "ID Test"), 1):
         cells = [cell_of(table, f"{split} {what}", "MESSI") for what in ("F1", "acc.")]
@@ -104,5 +104,5 @@ def test_the_table_holds_macro_f1_and_accuracy_of_every_split(tmp_path: Path) ->
     assert cell_of(table, "OOD Test F1", "MESSI").paper == Published(33.16)
     assert cell_of(table, "OOD Test F1", "OMoE").state == "incomplete"
     assert cell_of(table, "OOD Test F1", "GMoE").reason == "no memory"
-    assert "selected by the macro F1 on OOD Val, as WILDS does" in table.caption
+    assert "selected by macro F1 on OOD Val, as in WILDS" in table.caption
     assert "Selection: unseen_val_macro_f1." in table.caption

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from messi.core.errors import MessiError
-from messi.experiments.common.base import Figure
+from messi.experiments.common.paper_numbers import LAMBDA_SWEEP
 from messi.experiments.lambda_sweep import LambdaSweep
-from messi.experiments.paper.ablations import LAMBDA_SWEEP
-from messi.reports.paper_tables import Table
+from messi.reports.plan_page import Figure
+from messi.reports.table import Table
 from messi.sweeps.plan import Label
 
 from .made_runs import cell_of, made_results
@@ -46,13 +46,13 @@ def test_the_papers_accuracies_are_of_a_fifth_of_art_alone() -> None:
 
 def test_table_and_figure(tmp_path: Path) -> None:
     experiment = LambdaSweep(seeds=2)
-    table, _, figure = experiment.sections(made_results(tmp_path, experiment, made))
+    table, _, figure = experiment.report(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     assert isinstance(figure, Figure)
     means = [cell_of(table, column.name, "10").ours for column in table.columns]
     assert [one.mean for one in means if one] == [pytest.approx(0.4), pytest.approx(90), pytest.approx(81)]
     assert cell_of(table, "Target Acc.", "0.01").paper == (91.69, 0.31)
-    assert "paper's accuracies are of 20 % of Art" in table.caption
+    assert "paper's accuracies are measured on 20 % of Art" in table.caption
     assert "lambda 0.01\nMESSI: 81 ± 1.4 (n = 2), paper 91.69" in figure.svg
     assert "lambda 10\nMESSI: 81 ± 1.4 (n = 2), paper 16.14" in figure.svg
     assert ">chance<" in figure.svg
@@ -66,10 +66,12 @@ def test_differences_are_to_weight_zero_and_paired_by_seed(tmp_path: Path) -> No
         found = made(labels)
         return {**found, "result": {"target": {"any": found["result"]["target"]["any"] + gain}}}
 
-    _, table, _ = experiment.sections(made_results(tmp_path, experiment, gaining))
+    _, table, _ = experiment.report(made_results(tmp_path, experiment, gaining))
     assert isinstance(table, Table)
     assert table.name == "lambda_sweep_differences"
-    assert "Differences to lambda=0 in accuracy on the target. In points, paired by seed, with" in table.caption
+    assert (
+        "Differences to lambda=0 in accuracy on the target. In percentage points, paired by seed, with" in table.caption
+    )
     cells = [cell_of(table, column.name, "lambda=0.01").ours for column in table.columns]
     # Gains of 1, 2 and 3: the least, or the greatest, is drawn thrice in one of 27 draws.
     assert [one.mean for one in cells if one] == pytest.approx([3, 2, 1, 3])
@@ -77,7 +79,7 @@ def test_differences_are_to_weight_zero_and_paired_by_seed(tmp_path: Path) -> No
 
 def test_another_target_has_no_numbers_of_the_paper_and_an_empty_plan_no_figure(tmp_path: Path) -> None:
     experiment = LambdaSweep(target="cartoon", seeds=1)
-    table, _ = experiment.sections(made_results(tmp_path, experiment, lambda _: None))
+    table, _ = experiment.report(made_results(tmp_path, experiment, lambda _: None))
     assert isinstance(table, Table)
     assert all(cell.paper is None for row in table.rows for cell in row.cells)
     assert "20 % of Art" not in table.caption
@@ -86,7 +88,7 @@ def test_another_target_has_no_numbers_of_the_paper_and_an_empty_plan_no_figure(
 def test_a_plan_with_zero_alone_has_no_figure_yet(tmp_path: Path) -> None:
     """Zero has no place on a logarithmic axis by itself."""
     experiment = LambdaSweep(scale="small")
-    table, _ = experiment.sections(
+    table, _ = experiment.report(
         made_results(tmp_path, experiment, lambda labels: made(labels) if labels["method"] == "lambda=0" else None)
     )
     assert isinstance(table, Table)
@@ -97,7 +99,7 @@ def test_damaged_diagnostics_fail_their_row_and_not_the_figure(tmp_path: Path) -
     results = made_results(tmp_path, experiment, made)
     (run,) = results.where(method="lambda=0.01", seed=1)
     (run.path / "diagnostics.json").unlink()
-    table, _, figure = experiment.sections(results)
+    table, _, figure = experiment.report(results)
     assert isinstance(table, Table)
     assert isinstance(figure, Figure)
     cell = cell_of(table, "Target Acc.", "0.01")

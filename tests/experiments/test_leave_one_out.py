@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from messi.algorithms.messi import MESSI
+from messi.experiments.common.paper_numbers import LEAVE_ONE_OUT
 from messi.experiments.leave_one_out import VARIANTS, LeaveOneOut
-from messi.experiments.paper.ablations import LEAVE_ONE_OUT
-from messi.reports.paper_tables import Table
+from messi.reports.table import Table
 from messi.sweeps.plan import Label
 
 from .made_runs import cell_of, made_results
@@ -38,7 +38,7 @@ def test_the_plan_is_the_papers() -> None:
 
 def test_diagnostics_are_in_the_units_of_their_heads(tmp_path: Path) -> None:
     experiment = LeaveOneOut(seeds=1)
-    table, _ = experiment.sections(made_results(tmp_path, experiment, made))
+    table, _ = experiment.report(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     assert [column.name for column in table.columns] == list(LEAVE_ONE_OUT["MESSI"])
     expected = dict(zip(LEAVE_ONE_OUT["MESSI"], (90.0, 2.0, 3.0, 2.0, 5.0), strict=True))
@@ -51,7 +51,7 @@ def test_diagnostics_are_in_the_units_of_their_heads(tmp_path: Path) -> None:
 
 def test_differences_are_to_messi(tmp_path: Path) -> None:
     experiment = LeaveOneOut(seeds=1)
-    _, table = experiment.sections(made_results(tmp_path, experiment, made))
+    _, table = experiment.report(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     assert (table.name, table.title[:21]) == ("leave_one_out_differences", "Differences to MESSI ")
     assert [row.heads[0] for row in table.rows] == [variant for variant in VARIANTS if variant != "MESSI"]
@@ -63,12 +63,12 @@ def test_what_was_not_measured_is_no_number(tmp_path: Path) -> None:
     def without(labels: Mapping[str, Label]) -> dict[str, Any]:
         return {**made(labels), "diagnostics": {"routing": {"template_divergence": None}}}
 
-    table, _ = experiment.sections(made_results(tmp_path, experiment, without))
+    table, _ = experiment.report(made_results(tmp_path, experiment, without))
     assert isinstance(table, Table)
     for column in ("Routing JS (1e-4)", "Offdiag Cos. (1e-2)"):
         cell = cell_of(table, column, "MESSI")
         assert (cell.ours, cell.state) == (None, "done")
-    assert "What is empty was not measured" in table.caption
+    assert "Empty cells were not measured" in table.caption
     accuracy = cell_of(table, "Rotated MNIST Acc.", "MESSI").ours
     assert accuracy is not None
     assert accuracy.mean == pytest.approx(90)
@@ -79,7 +79,7 @@ def test_damaged_diagnostics_fail_the_row_of_their_run_and_leave_accuracies_to_b
     results = made_results(tmp_path, experiment, made)
     (run,) = results.where(method="w/o L_sp", target="photo", seed=1)
     (run.path / "diagnostics.json").write_text('{"routing": {')
-    table, differences = experiment.sections(results)
+    table, differences = experiment.report(results)
     assert isinstance(table, Table)
     assert isinstance(differences, Table)
     for column in table.columns:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from messi.algorithms.messi import MESSI
+from messi.experiments.common.paper_numbers import MECHANISM
 from messi.experiments.mechanism import VARIANTS, Mechanism
-from messi.experiments.paper.ablations import MECHANISM
-from messi.reports.paper_tables import Published, Table
-from messi.reports.table_markdown import markdown
+from messi.reports.table import Published, Table
+from messi.reports.table_formats import markdown
 from messi.sweeps.plan import Label
 
 from .made_runs import cell_of, made_results
@@ -65,7 +65,7 @@ def test_options_reach_the_runs(tmp_path: Path) -> None:
 
 def test_the_table(tmp_path: Path) -> None:
     experiment = Mechanism(seeds=2)
-    table, *_ = experiment.sections(made_results(tmp_path, experiment, made))
+    table, *_ = experiment.report(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     ours = cell_of(table, "PACS", "MESSI", "routing class-domain mass", "yes", "yes")
     assert ours.ours is not None
@@ -79,7 +79,7 @@ def test_the_table(tmp_path: Path) -> None:
 
 def test_differences_are_to_the_network_without_alignment(tmp_path: Path) -> None:
     experiment = Mechanism(seeds=2)
-    _, table, _ = experiment.sections(made_results(tmp_path, experiment, made))
+    _, table, _ = experiment.report(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     assert (table.name, table.title[:23]) == ("mechanism_differences", "Differences to ERM-MoE ")
     assert {row.heads for row in table.rows} == {(variant, "PACS") for variant in VARIANTS} - {("ERM-MoE", "PACS")}
@@ -92,7 +92,7 @@ def test_other_data_or_another_backbone_has_no_numbers_of_the_paper(tmp_path: Pa
     small, other = Mechanism(scale="small"), Mechanism(backbone="deit_tiny_patch16_224", seeds=1)
     assert len(small.runs()) == 12
     for number, experiment in enumerate((small, other)):
-        table, *_ = experiment.sections(made_results(tmp_path / str(number), experiment, made))
+        table, *_ = experiment.report(made_results(tmp_path / str(number), experiment, made))
         assert isinstance(table, Table)
         assert all(cell.paper is None for row in table.rows for cell in row.cells)
         assert "↳ paper" not in markdown(table)

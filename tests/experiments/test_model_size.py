@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from messi.cli.main import main
+from messi.experiments.common.paper_numbers import MODEL_SIZE
 from messi.experiments.model_size import COUNTED, ModelSize, count
-from messi.experiments.paper.cost import MODEL_SIZE
 
 DEIT_S, DEIT_TI = 21_665_664, 5_524_416
 """timm's DeiT without a classifier."""
@@ -24,13 +24,13 @@ DEIT_S, DEIT_TI = 21_665_664, 5_524_416
     ],
 )
 def test_counts(name: str, encoder: int, head: int | None) -> None:
-    size = count(COUNTED[name].method, COUNTED[name].backbone)
+    size = count(COUNTED[name].algorithm, COUNTED[name].backbone)
     assert size.encoder == encoder
     assert head is None or size.head == head
 
 
 def test_sizes_are_the_papers_within_what_its_remark_explains() -> None:
-    totals = {name: count(row.method, row.backbone).total / 1e6 for name, row in COUNTED.items()}
+    totals = {name: count(row.algorithm, row.backbone).total / 1e6 for name, row in COUNTED.items()}
     assert totals["GMoE"] == pytest.approx(33.80, abs=0.15)
     assert totals["MESSI-S"] == pytest.approx(28.79, abs=0.04)
     # The paper's DeiT-Ti and ResNet-50 have ImageNet's classifier: 192 and 2,048 features, 1,000 classes.

@@ -10,7 +10,7 @@ from messi.algorithms.messi import MESSI
 from messi.experiments.common.base import Experiment
 from messi.experiments.readings import Readings
 from messi.experiments.readings_pacs import ReadingsPacs
-from messi.reports.paper_tables import Table
+from messi.reports.table import Table
 from messi.sweeps.plan import Label
 
 from .made_runs import cell_of, made_results
@@ -53,7 +53,7 @@ def test_validation_stands_beside_the_target(tmp_path: Path) -> None:
         return {"result": found}
 
     experiment = Readings(scale="small")
-    table, _ = experiment.sections(made_results(tmp_path, experiment, made))
+    table, _ = experiment.report(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     validation, target = (cell_of(table, name, "MMD").ours for name in ("validation, K = 9", "target, K = 9"))
     assert validation is not None
@@ -67,7 +67,7 @@ def test_differences_are_to_the_defaults_paired_by_number_of_domains_and_seed(tm
         return {"result": {"source_val": {"a": 0.1 * int(labels["seed"]) + gain}, "target": {"t": 0.6}}}
 
     experiment = Readings(digits="mnist", seeds=2)
-    _, table = experiment.sections(made_results(tmp_path, experiment, made))
+    _, table = experiment.report(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     assert (table.name, len(list(table.rows))) == ("readings_differences", 19)
     assert "Differences to MESSI, defaults in accuracy on validation data" in table.caption
@@ -84,7 +84,7 @@ def test_on_pacs_validation_is_the_mean_over_sources_and_targets(tmp_path: Path)
         return {"result": {**found, "selected_step": 1}}
 
     experiment = ReadingsPacs(scale="small")
-    table, _ = experiment.sections(made_results(tmp_path, experiment, made))
+    table, _ = experiment.report(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     found = [cell.ours.mean if cell.ours else None for cell in table.groups[0][1].cells]
     assert found == pytest.approx([65.0 + 3.75, 50.0, 57.5, 53.75])

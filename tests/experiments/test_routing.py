@@ -10,9 +10,9 @@ import pytest
 from messi.core.documents import write_document
 from messi.core.records import Record, RecordWriter, Role, RoutingRecord
 from messi.core.rundir import RunDir
-from messi.experiments.common.base import Figure, Text
 from messi.experiments.common.results import Results
 from messi.experiments.routing import Routing, lines_of
+from messi.reports.plan_page import Figure, Text
 from messi.sweeps.plan import Label
 
 from .made_runs import made_results
@@ -54,7 +54,7 @@ def test_every_domain_is_a_source_of_a_run_of_both_methods() -> None:
 
 def test_a_picture_shows_its_domain_first_as_a_whole_and_then_by_class(tmp_path: Path) -> None:
     experiment = Routing()
-    figures = experiment.sections(with_records(made_results(tmp_path, experiment, made)))
+    figures = experiment.report(with_records(made_results(tmp_path, experiment, made)))
     assert [figure.name for figure in figures] == [f"routing_{domain}_seed0" for domain in DOMAINS]
     shown = {"art_painting": 0.25, "cartoon": 0.26, "photo": 0.27, "sketch": 0.03}  # Sketch: the run that holds out Art
     for domain, figure in zip(DOMAINS, figures, strict=True):
@@ -90,20 +90,20 @@ def test_without_all_methods_there_is_no_picture(tmp_path: Path) -> None:
     def some(labels: Mapping[str, Label]) -> dict[str, Any] | None:
         return None if (labels["method"], labels["target"]) == ("GMoE", "sketch") else made(labels)
 
-    figures = experiment.sections(with_records(made_results(tmp_path, experiment, some)))
+    figures = experiment.report(with_records(made_results(tmp_path, experiment, some)))
     assert [figure.name for figure in figures] == ["routing_sketch_seed0"]
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [("{\n", "line 1, is not a record"), ("", "says nothing of the routing in cartoon")]
+    ("content", "reason"), [("{\n", "line 1, is not a record"), ("", "contains no routing of cartoon")]
 )
 def test_instead_of_a_picture_of_damaged_records_there_are_words(tmp_path: Path, content: str, reason: str) -> None:
     experiment = Routing()
     results = with_records(made_results(tmp_path, experiment, made))
     (run,) = results.where(method="GMoE", target="sketch")
     (run.path / "records.jsonl").write_text(content)
-    parts = experiment.sections(results)
+    parts = experiment.report(results)
     assert [type(part) for part in parts] == [Text, Text, Text, Figure]
     assert isinstance(parts[1], Text)
-    assert "Cartoon, seed 0: no picture" in parts[1].markdown
+    assert "Cartoon, seed 0: no figure" in parts[1].markdown
     assert reason in parts[1].markdown

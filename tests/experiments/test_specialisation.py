@@ -14,14 +14,13 @@ from messi.data.loader import Loader
 from messi.diagnostics import recording
 from messi.evaluation.model import load
 from messi.experiments import specialisation
-from messi.experiments.common.base import Figure
-from messi.experiments.common.reopened import reopened
-from messi.experiments.specialisation import Specialisation, look
-from messi.reports.paper_tables import Table
+from messi.experiments.specialisation import Specialisation, measure_experts
+from messi.reports.plan_page import Figure
+from messi.reports.table import Table
 from messi.sweeps.plan import Outcome
 
-from .made_runs import cell_of
-from .tiny_scale import tiny_results
+from .made_runs import cell_of, reported
+from .tiny_scale import reopened, tiny_results
 
 
 def test_the_plan_is_the_papers() -> None:
@@ -84,7 +83,9 @@ def test_experts_are_measured_batch_by_batch(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(specialisation, "trace", watched)
     # The model rounds to float32, a batch of 7 otherwise than one of 60; in the mean cosine numbers of order 1 cancel.
-    assert look(*reopened(outcome)).numbers.tolist() == pytest.approx(all_at_once(outcome), rel=1e-5, abs=1e-7)
+    assert measure_experts(*reopened(outcome)).numbers.tolist() == pytest.approx(
+        all_at_once(outcome), rel=1e-5, abs=1e-7
+    )
     assert len(outputs) == 9
     assert max(alive) <= 3, "the first, the one before and this one"
 
@@ -92,10 +93,10 @@ def test_experts_are_measured_batch_by_batch(tmp_path: Path, monkeypatch: pytest
 def test_the_table_has_the_mean_over_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = Specialisation(scale="small")
     results = tiny_results(tmp_path, experiment, monkeypatch)
-    table, *figures = experiment.sections(results)
+    table, *figures = reported(experiment, results)
     assert isinstance(table, Table)
     cosine = cell_of(table, "Mean Offdiag Cos.", "MESSI").ours
-    both = [float(look(*reopened(one)).numbers[0]) for one in results.where(method="MESSI")]
+    both = [float(measure_experts(*reopened(one)).numbers[0]) for one in results.where(method="MESSI")]
     assert cosine is not None
     assert cosine.mean == pytest.approx(sum(both) / 2)
     assert [figure.name for figure in figures] == ["specialisation_messi_without_div", "specialisation_messi"]
@@ -109,10 +110,10 @@ def test_the_table_has_the_mean_over_targets(tmp_path: Path, monkeypatch: pytest
 def test_models_are_needed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = Specialisation(scale="small")
     results = tiny_results(tmp_path, experiment, monkeypatch)
-    before = experiment.sections(results)
+    before = reported(experiment, results)
     for outcome in results.outcomes:
         (outcome.path / "model.safetensors").unlink()
-    assert experiment.sections(results) == before
+    assert reported(experiment, results) == before
 
 
 def test_a_model_that_is_gone_leaves_its_cells_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,19 +121,19 @@ def test_a_model_that_is_gone_leaves_its_cells_empty(tmp_path: Path, monkeypatch
     results = tiny_results(tmp_path, experiment, monkeypatch)
     gone = results.where(method="MESSI", target="b2")[0].path
     (gone / "model.safetensors").unlink()
-    table = experiment.sections(results)[0]
+    table = reported(experiment, results)[0]
     assert isinstance(table, Table)
     for column in table.columns:
         assert cell_of(table, column.name, "MESSI w/o L_div").ours is not None
         assert cell_of(table, column.name, "MESSI").ours is None, "a1 alone is no mean over targets"
         assert cell_of(table, column.name, "MESSI").state == "incomplete"
-    (note,) = table.notes
-    assert note.startswith(f"model.safetensors is missing in {gone.name}, so what its experts do with the target ")
+    (note,) = table.footnotes
+    assert note.startswith(f"model.safetensors is missing in {gone.name}, so what its experts do on the target ")
 
 
 def test_what_is_not_done_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = Specialisation(scale="small")
-    table, *figures = experiment.sections(tiny_results(tmp_path, experiment, monkeypatch, runs=1))
+    table, *figures = reported(experiment, tiny_results(tmp_path, experiment, monkeypatch, runs=1))
     assert isinstance(table, Table)
     assert {cell.state for row in table.rows for cell in row.cells} == {"incomplete"}
     assert {cell.ours for row in table.rows for cell in row.cells} == {None}, "one of two targets is no mean over them"

@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 
 from messi.diagnostics.information import Joint, independent, mutual_information, partitions
-from messi.experiments.common.theory import global_invariance
-from messi.experiments.common.theory.claim import Claim
-from messi.experiments.common.theory.subset_invariance import best_by_subset, best_global, invariant
-from messi.experiments.common.theory.survey import Survey, surveys
-from messi.experiments.common.theory.worlds import (
+from messi.experiments.theory import claims, table
+from messi.experiments.theory_claims import global_invariance
+from messi.experiments.theory_claims.subset_invariance import best_by_subset, best_global, invariant
+from messi.experiments.theory_claims.worlds import (
     REPRESENTATIONS,
+    Claim,
+    Survey,
     constructive,
     covariate_shift,
     drawn,
     same_conditionals,
+    surveys,
 )
-from messi.experiments.theory import claims, table
 
 HOLD = {
     "Proposition 1 (domain expansion)",

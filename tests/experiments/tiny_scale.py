@@ -4,16 +4,25 @@ from pathlib import Path
 
 import pytest
 
+from messi.algorithms.common.base import Algorithm
 from messi.data.datasets.two_subsets import TwoSubsets
+from messi.data.loader import Loader
 from messi.engine.config import TrainingConfig
+from messi.engine.evaluate import reopen
 from messi.engine.run import run
 from messi.experiments.common import ablation
 from messi.experiments.common.base import Experiment
-from messi.experiments.common.domainbed.data import Benchmark
+from messi.experiments.common.benchmarks import Benchmark
 from messi.experiments.common.results import Results
-from messi.sweeps.plan import Plan
+from messi.sweeps.plan import Outcome, Plan
 
 TINY = Benchmark("two_subsets", "Two subsets", TwoSubsets(per_domain=60), {"b2": "B", "a1": "A"})
+
+
+def reopened(outcome: Outcome) -> tuple[Algorithm, Loader]:
+    """Return the model of a run and its data."""
+    model, loader = reopen(outcome.path)
+    return model.algorithm, loader
 
 
 def tiny_results(folder: Path, experiment: Experiment, monkeypatch: pytest.MonkeyPatch, *, runs: int = 99) -> Results:

@@ -1,139 +1,172 @@
 import math
-from pathlib import Path
+import re
+import xml.etree.ElementTree as ET
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messi.core.records import EvaluationRecord, RoleRecord, TrainRecord
-from messi.reports.charts import Bar, Chart, Point, Series, draw, ticks
-from messi.reports.curves import (
-    MOST_POINTS,
-    ValidationChart,
-    domain_charts,
-    growth_chart,
-    loss_charts,
-    thinned,
-    validation_charts,
+from messi.core.errors import MessiError
+from messi.reports.charts import (
+    PANEL,
+    Chart,
+    HeatGroup,
+    HeatMap,
+    HeatRow,
+    Point,
+    Series,
+    heat_figure,
+    line_figure,
+    ticks,
+    with_signs,
 )
 from messi.reports.number_format import significant
-from messi.reports.page import write_report
-from messi.reports.runs import read_run
-from messi.reports.tables import result_rows
+from messi.reports.statistics import Summary
 
-from .helpers import Sample
-
-
-@pytest.fixture
-def runs(tmp_path: Path) -> list[Path]:
-    erm = Sample(algorithm="erm", experts=(), sources={"photo": (0.4, 0.6, 0.5)})
-    return [Sample().write(tmp_path / "messi"), erm.write(tmp_path / "erm")]
+WIDTH, HEIGHT = PANEL
+SVG = "{http://www.w3.org/2000/svg}"
 
 
-def charts_of(paths: list[Path]) -> dict[str, Chart]:
-    return {chart.title: chart for chart in loss_charts([read_run(path) for path in paths])}
+def panel(*series: Series, logarithmic: bool = False, level: tuple[str, float] | None = None) -> Chart:
+    return Chart(title="Accuracy", x="K {}", series=series, logarithmic=logarithmic, level=level)
 
 
-def curves_of(*paths: Path) -> list[ValidationChart]:
-    runs = [read_run(path) for path in paths]
-    return validation_charts(runs, result_rows(runs))
+def by_step(*series: Series, last: int) -> Chart:
+    return Chart(title="t", series=series, show=str, last=last)
 
 
-def by_macro_f1(path: Path) -> Path:
-    """Write a run in which macro F1 is the highest after the last step, and accuracy before."""
-    more = [
-        record
-        for step, accuracy, macro_f1 in ((10, 0.5, 0.2), (20, 0.9, 0.1), (30, 0.7, 0.4))
-        for record in (
-            EvaluationRecord(step=step, role="unseen_val", domain="zoo", count=50, accuracy=accuracy, loss=0.5),
-            RoleRecord(step=step, role="unseen_val", count=50, accuracy=accuracy, macro_f1=macro_f1),
-        )
-    ]
-    chosen = {"selection": "unseen_val_macro_f1", "validation": "unseen_val", "selected_step": 30}
-    return Sample(more=tuple(more), result=chosen).write(path)
+def grid(title: str, rows: list[str], columns: list[str], values: list[list[float | None]]) -> HeatMap:
+    lines = (HeatRow(name, tuple(line)) for name, line in zip(rows, values, strict=True))
+    return HeatMap(title, "class", tuple(columns), (HeatGroup(tuple(lines)),))
 
 
-def test_accuracy_has_a_line_per_run_and_a_point_per_evaluation(runs: list[Path]) -> None:
-    chart = curves_of(*runs)[0].chart
-    assert [(line.place, len(line.points)) for line in chart.lines] == [(0, 3), (1, 3)]
+def points(text: str, tag: str, kind: str) -> list[list[tuple[float, float]]]:
+    found = [one.get("points", "") for one in elements(text, tag) if one.get("class") == kind]
+    return [[(float(x), float(y)) for x, y in re.findall(r"([-\d.]+),([-\d.]+)", value)] for value in found]
 
 
-def test_accuracy_is_the_mean_over_sources_and_the_selected_step_is_marked(runs: list[Path]) -> None:
-    chart = curves_of(*runs)[0].chart
-    # 55, 85, 80 and 40, 60, 50 percent in a plot from 40 to 100.
-    assert [tick.text for tick in chart.y_ticks] == ["40", "60", "80", "100"]
-    assert [point.y for point in chart.lines[0].points] == pytest.approx([75, 25, 100 / 3], abs=0.001)
-    assert [point.y for point in chart.lines[1].points] == pytest.approx([100, 200 / 3, 500 / 6], abs=0.001)
-    for line in chart.lines:
-        assert [point.x for point in line.points] == pytest.approx([100 / 3, 200 / 3, 100], abs=0.001)
-        assert line.selected == line.points[1]
+def elements(text: str, tag: str) -> list[ET.Element]:
+    return list(ET.fromstring(text).iter(SVG + tag))  # noqa: S314 - our own text
 
 
-def test_a_run_that_macro_f1_selected_shows_macro_f1_with_the_ring_at_its_highest_point(tmp_path: Path) -> None:
-    (curve,) = curves_of(by_macro_f1(tmp_path / "run"))
-    assert curve.chart.title == "Macro F1 on the validation data, %"
-    assert [stop.text.splitlines()[1] for stop in curve.chart.stops] == [f"messi: {v}.0 %" for v in (20, 10, 40)]
-    (line,) = curve.chart.lines
-    assert line.selected == line.points[2] == min(line.points, key=lambda point: point.y)
-    assert curve.selected == {0: 40.0}
-    assert "(n = 50 examples). The ring is the step that the rule “unseen_val_macro_f1” selects" in curve.caption
-    write_report([tmp_path / "run"], tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text()
-    assert "selected: step 30, 40.0&nbsp;%" in page
-    assert "Mean accuracy on the validation data" not in page
+def percent(element: ET.Element, name: str) -> float:
+    return float(element.get(name, "").removesuffix("%"))
 
 
-def test_runs_that_were_selected_by_different_metrics_have_a_chart_each(runs: list[Path], tmp_path: Path) -> None:
-    accuracy, macro_f1 = curves_of(runs[0], by_macro_f1(tmp_path / "run"), runs[1])
-    assert [line.place for line in accuracy.chart.lines] == [0, 2]
-    assert accuracy.selected == pytest.approx({0: 85.0, 2: 60.0})
-    assert "“source_val”" in accuracy.caption
-    assert [line.place for line in macro_f1.chart.lines] == [1]
-    assert "“unseen_val_macro_f1”" in macro_f1.caption
+def texts(text: str, tag: str = "text") -> list[str]:
+    return [one.text or "" for one in elements(text, tag)]
 
 
-def test_averaged_weights_have_no_ring_and_an_accuracy_of_their_own(tmp_path: Path) -> None:
-    mean = EvaluationRecord(
-        step=20, role="source_val", domain="photo", count=10, accuracy=0.95, loss=0.5, averaged=True
+def test_places_of_a_line_and_its_band() -> None:
+    curve = Series(
+        "ours",
+        {10: Summary(80, 10, 3), 0: Summary(60, None, 1), 5: Summary(70, 0, 3)},
+        paper={0: 50.0, 10: 90.0},
     )
-    chosen = {"selection": "swad", "validation": "source_val", "averaged_steps": [5, 20]}
-    (curve,) = curves_of(Sample(targets={}, more=(mean,), result=chosen).write(tmp_path / "run"))
-    (line,) = curve.chart.lines
-    assert line.selected is None
-    assert len(line.points) == 3
-    assert curve.selected == {0: 95.0}
+    text = line_figure([panel(curve)])
+    # Values from 50 to 90: the axis has these ends.
+    assert points(text, "polyline", "curve")[0] == [(0, 0.75 * HEIGHT), (WIDTH / 2, HEIGHT / 2), (WIDTH, HEIGHT / 4)]
+    assert points(text, "polyline", "curve paper")[0] == [(0, HEIGHT), (WIDTH, 0)]
+    half = (WIDTH / 2, HEIGHT / 2)
+    start = (0, 0.75 * HEIGHT)
+    assert points(text, "polygon", "band") == [[start, half, (WIDTH, 0), (WIDTH, HEIGHT / 2), half, start]]
 
 
-def test_pointing_at_a_step_tells_every_value(runs: list[Path]) -> None:
-    chart = curves_of(*runs)[0].chart
-    assert chart.stops[1].text == "step 20\nmessi: 85.0 %\nerm: 60.0 %"
-    ends = [stop.left + stop.width for stop in chart.stops]
-    assert [stop.left for stop in chart.stops] == pytest.approx([0, *ends[:-1]], abs=0.002)
-    assert ends[-1] == pytest.approx(100)
+def test_pointing_at_a_place_tells_the_values_of_all_curves_there() -> None:
+    ours = Series("ours", {0: Summary(-0.25, None, 1), 10: Summary(80, 10, 3)}, paper={10: 90.0})
+    text = line_figure([panel(ours, Series("other", {10: Summary(70, None, 1)}), Series("none", {}))])
+    assert texts(text, "title") == [
+        "K 0\nours: \u22120.25 (n = 1)",
+        "K 10\nours: 80 ± 10 (n = 3), paper 90\nother: 70 (n = 1)",
+    ]
+    first, last = [group.find(SVG + "rect") for group in elements(text, "g") if group.get("class") == "stop tip"]
+    assert first is not None
+    assert last is not None
+    # Each place has its half of the plot and a margin beside it.
+    middle = percent(first, "x") + percent(first, "width")
+    assert middle == percent(last, "x") == 50
+    assert percent(first, "x") < 0
+    assert percent(last, "x") + percent(last, "width") > 100
 
 
-def test_loss_terms_stand_apart_and_their_sum_first(runs: list[Path]) -> None:
-    charts = charts_of(runs)
-    assert list(charts) == ["loss (sum of the terms)", "cls", "ssi"]
-    assert [line.place for line in charts["ssi"].lines] == [0]
-    assert [line.place for line in charts["cls"].lines] == [0, 1]
-    assert charts["loss (sum of the terms)"].stops[2].text == "step 30\nmessi: 0.53\nerm: 0.5"
+def test_one_place_alone_can_be_pointed_at() -> None:
+    (rect,) = elements(line_figure([panel(Series("a", {3: Summary(1, None, 1)}))]), "rect")
+    assert percent(rect, "width") > 100
 
 
-def test_a_single_term_is_not_drawn_twice(runs: list[Path]) -> None:
-    assert list(charts_of(runs[1:])) == ["cls"]
+def test_zero_stands_one_power_of_ten_left_of_a_logarithmic_axis() -> None:
+    values = {x: Summary(x, None, 1) for x in (0, 0.001, 0.01, 0.1, 1, 10)}
+    (line,) = points(line_figure([panel(Series("a", values), logarithmic=True)]), "polyline", "curve")[:1]
+    assert [x for x, _ in line] == [WIDTH * place / 5 for place in range(6)]
+
+
+def test_a_label_has_one_colour_and_one_kind_of_dashes_in_every_panel() -> None:
+    one = {1.0: Summary(1, None, 1), 2.0: Summary(2, None, 1)}
+    text = line_figure([panel(Series("a", one), Series("b", one)), panel(Series("b", one))])
+    groups = [name for group in elements(text, "g") if (name := group.get("class", "")).startswith("c")]
+    assert groups == ["c0 d0", "c1 d1", "c1 d1", "c0 d0", "c1 d1"]  # the last two are the legend
+    assert [name for name in texts(text) if name in {"a", "b"}] == ["a", "b"]
+    assert "the paper" not in text
+
+
+def test_a_caption_explains_the_signs_that_occur_and_no_others() -> None:
+    """A method's own line may be dotted, so that of a figure without the paper's values nothing is said to be."""
+    spread, single = {1.0: Summary(1, 0.5, 3)}, {1.0: Summary(1, None, 1)}
+    rings = "rings on thin dotted lines are the paper's"
+    assert with_signs("What", [panel(Series("a", single), Series("b", single))]) == "What."
+    assert with_signs("What", [panel(Series("a", spread))]) == "What; bands are one deviation over seeds."
+    assert with_signs("What", [panel(Series("a", single, paper={1.0: 2.0}))]) == f"What; {rings}."
+    both = [panel(Series("a", single)), panel(Series("a", spread, paper={1.0: 2.0}))]
+    assert with_signs("What", both) == f"What; bands are one deviation over seeds, {rings}."
+    *_, legend = [one for one in elements(line_figure(both), "circle") if one.get("class") == "ring"]
+    assert legend.get("cx") == "11"  # within the sample of the legend, beside "the paper"
+
+
+def test_a_level_is_within_the_plot() -> None:
+    text = line_figure([panel(Series("a", {1: Summary(80, None, 1), 2: Summary(90, None, 1)}), level=("chance", 50))])
+    (level,) = [line for line in elements(text, "line") if line.get("class") == "level"]
+    assert 0 <= percent(level, "y1") <= 100
+    assert "chance" in texts(text)
+
+
+def test_a_heat_map_shades_by_value_and_leaves_gaps() -> None:
+    text = heat_figure(grid("routing", ["dog", "cat"], ["1", "2"], [[0.25, None], [1.2, -0.5]]))
+    shades = [one.get("fill-opacity") for one in elements(text, "rect") if one.get("class") == "cell"]
+    assert shades == ["0.250", "1.000", "0.000"]
+    assert texts(text, "title") == ["dog, 1: 0.25", "dog, 2: not measured", "cat, 1: 1.2", "cat, 2: \u22120.5"]
+    assert texts(text)[-2:] == ["1.20", "\u22120.50"]
+
+
+def test_names_are_escaped() -> None:
+    name = '<script>"&'
+    point = {1.0: Summary(1, None, 1)}
+    for text in (line_figure([panel(Series(name, point))]), heat_figure(grid(name, [name], [name], [[0.5]]))):
+        assert not elements(text, "script")
+        assert name in texts(text)
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    for series in ((), (Series("a", {-1: Summary(1, None, 1)}),)):
+        with pytest.raises(MessiError, match="`series`"):
+            line_figure([panel(*series)])
+    with pytest.raises(MessiError, match="one of them above 0"):
+        line_figure([panel(Series("a", {0: Summary(1, None, 1)}), logarithmic=True)])
+    with pytest.raises(MessiError, match="not finite"):
+        line_figure([panel(Series("a", {1: Summary(float("nan"), None, 1)}))])
+    with pytest.raises(MessiError, match="needs 1 values in every row"):
+        grid("t", ["a", "b"], ["c"], [[1.0], [1.0, 2.0]])
 
 
 def test_a_line_that_ends_early_keeps_the_scale_of_the_longest() -> None:
-    short, long = Series(0, "short", {5: 1.0}), Series(1, "long", {5: 0.0, 10: 2.0})
-    chart = draw("t", [short, long], str, last=10)
+    short, long = Series("short", {5: 1.0}), Series("long", {5: 0.0, 10: 2.0})
+    chart = by_step(short, long, last=10).drawing
     assert [line.points[-1] for line in chart.lines] == [Point(50, 50), Point(100, 0)]
     assert chart.stops[1].text == "step 10\nlong: 2.0"
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.0, 1e-15, 100.0])
 def test_a_constant_can_be_drawn(value: float) -> None:
-    (line,) = draw("t", [Series(0, "a", {1: value, 2: value})], str, last=2).lines
+    (line,) = by_step(Series("a", {1: value, 2: value}), last=2).drawing.lines
     assert all(0 <= point.y <= 100 for point in line.points)
 
 
@@ -142,7 +175,7 @@ def test_full_accuracy_has_no_tick_above_it() -> None:
 
 
 def test_numbers_below_zero_have_a_minus_sign() -> None:
-    chart = draw("t", [Series(0, "a", {1: -0.5, 2: 0.5})], significant, last=2)
+    chart = Chart(title="t", series=(Series("a", {1: -0.5, 2: 0.5}),), show=significant, last=2).drawing
     assert [tick.text for tick in chart.y_ticks] == ["\u22120.5", "0", "0.5"]
     assert chart.stops[0].text == "step 1\na: \u22120.5"
     assert significant(-0.00053925) == "\u22120.000539"
@@ -150,62 +183,14 @@ def test_numbers_below_zero_have_a_minus_sign() -> None:
 
 
 def test_steps_have_whole_ticks() -> None:
-    chart = draw("t", [Series(0, "a", {1: 0.5, 3: 0.7})], str, last=3)
+    chart = by_step(Series("a", {1: 0.5, 3: 0.7}), last=3).drawing
     assert [tick.text for tick in chart.x_ticks] == ["0", "1", "2", "3"]
 
 
-def test_every_domain_has_a_chart_with_the_runs_that_trained_on_it(runs: list[Path]) -> None:
-    photo, art = domain_charts([read_run(path) for path in runs])
-    assert (photo.title, art.title) == ("photo", "art")
-    assert photo.stops[1].text == "step 20\nmessi: 80.0 %\nerm: 60.0 %"
-    assert [line.place for line in art.lines] == [0]
-
-
-def test_joined_records_stay_means_over_steps() -> None:
-    few = [TrainRecord(step=step, terms={"cls": 1.0}) for step in range(MOST_POINTS)]
-    assert thinned(few) == few
-    # 250 records of 10 steps and a last one of 5, whose value counts half as much as the others'.
-    many = [TrainRecord(step=10 * n, terms={"cls": float(n)} | ({"ssi": 5.0} if n > 1 else {})) for n in range(1, 251)]
-    joined = thinned([*many, TrainRecord(step=2505, terms={"cls": 1000.0})])
-    assert len(joined) == 84
-    assert joined[0] == TrainRecord(step=30, terms={"cls": 2.0, "ssi": 5.0})
-    assert joined[-1].step == 2505
-    assert joined[-1].terms["cls"] == pytest.approx((10 * 250 + 5 * 1000) / 15)
-
-
-def growing(folder: Path, *numbers: int, target: str = "sketch") -> list[Path]:
-    samples = [
-        Sample(algorithm="erm", seed=seed, sources=dict.fromkeys("abcdefgh"[:number], (0.5, 0.6, 0.5)),
-               targets={target: 0.5 + 0.01 * number + 0.02 * seed})
-        for number in numbers for seed in (0, 1)
-    ]  # fmt: skip
-    return [sample.write(folder / f"{target}{number}") for number, sample in enumerate(samples)]
-
-
-def test_growth_is_the_mean_over_runs_with_so_many_sources(tmp_path: Path) -> None:
-    chart = growth_chart([read_run(path) for path in growing(tmp_path, 2, 4, 8)])
-    assert chart is not None
-    assert chart.axis == "source domains"
-    assert [stop.text for stop in chart.stops] == [
-        "2 source domains\nerm: 53.0 % ± 1.4 (n = 2)",
-        "4 source domains\nerm: 55.0 % ± 1.4 (n = 2)",
-        "8 source domains\nerm: 59.0 % ± 1.4 (n = 2)",
-    ]
-    assert [point.x for point in chart.lines[0].points] == [25, 50, 100]
-    assert len(chart.lines[0].bars) == 3
-
-
-def test_there_is_no_growth_without_different_numbers_or_with_different_targets(tmp_path: Path) -> None:
-    same = growing(tmp_path, 2)
-    assert growth_chart([read_run(path) for path in same]) is None
-    other = growing(tmp_path, 4, target="cartoon")
-    assert growth_chart([read_run(path) for path in [*same, *other]]) is None
-
-
 def test_a_deviation_is_drawn_inside_the_plot() -> None:
-    chart = draw("t", [Series(0, "a", {5: 1.0, 10: 2.0}, deviations={10: 1.0})], str, last=10)
+    chart = by_step(Series("a", {5: 1.0, 10: Summary(2.0, 1.0, 3)}), last=10).drawing
     assert [tick.text for tick in chart.y_ticks] == ["1", "1.5", "2", "2.5", "3"]
-    assert chart.lines[0].bars == (Bar(100, top=0, bottom=100),)
+    assert chart.lines[0].band == (Point(50, 100), Point(100, 0), Point(100, 100), Point(50, 100))
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-9, 1e6))

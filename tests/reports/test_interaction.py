@@ -107,15 +107,15 @@ def test_arrows_go_down_a_column_of_the_slot_matrix(page: Page) -> None:
     expect(page.locator(".tipbox")).to_contain_text("cat: photo and art")
     page.keyboard.press("ArrowDown")
     expect(page.locator(".tipbox")).to_contain_text("dog: photo and art")
-    expect(page.locator(".tipbox")).to_contain_text("one of them has no such class")
+    expect(page.locator(".tipbox")).to_contain_text("one of the domains lacks this class")
 
 
 def test_a_touch_shows_the_value(browser: Browser, file: Path) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     page = context.new_page()
     page.goto(file.as_uri())
-    page.locator("#calibration .bin").last.tap()
-    expect(page.locator(".tipbox")).to_contain_text("% sure")
+    page.locator("#calibration .bubble").last.tap()
+    expect(page.locator(".tipbox")).to_contain_text("confidence")
     page.locator("#calibration h2").tap()
     expect(page.locator(".tipbox")).to_be_hidden()
     context.close()

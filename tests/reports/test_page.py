@@ -73,9 +73,9 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
 def test_a_method_without_router_and_inputs_without_images_are_said(tmp_path: Path) -> None:
     diagnostics = document(experts=0)
     page = page_of(tmp_path / "page.html", Sample(algorithm="erm", experts=(), images=False, diagnostics=diagnostics))
-    assert "There is no routing to show for erm: the method has no router." in page
-    assert "There are no slots to show for erm: that takes a router and two source domains." in page
-    assert "There are no example images to show" in page
+    assert "No routing to show for erm: the method has no router." in page
+    assert "No slots to show for erm: slots require a router and two source domains." in page
+    assert "No example images to show" in page
     assert 'class="heat' not in page
     assert 'class="slots' not in page
 
@@ -84,11 +84,11 @@ def test_an_expert_alone_is_not_called_none(tmp_path: Path) -> None:
     diagnostics = document()
     del diagnostics["similarity"]  # as of a run with one expert
     page = page_of(tmp_path / "page.html", Sample(diagnostics=diagnostics))
-    assert "There is no likeness of experts to show for messi: the method has none, or one alone." in page
+    assert "No similarity of experts to show for messi: the method has fewer than two experts." in page
 
 
 def test_routing_to_one_expert_is_said_of_the_run_that_does_so_alone(tmp_path: Path) -> None:
-    said = "Every input goes to one expert, with weight 1"
+    said = "Every input goes to one expert with weight 1"
     one, sure, several = (document() for _ in range(3))
     one["router"] = several["router"] = "blocks"
     one["routing"]["entropy"] = sure["routing"]["entropy"] = 0  # a softmax may be as sure as that
@@ -100,18 +100,18 @@ def test_routing_to_one_expert_is_said_of_the_run_that_does_so_alone(tmp_path: P
 
 
 def test_labels_that_are_wrong_on_purpose_are_told_beside_the_mistakes(tmp_path: Path) -> None:
-    said = "In these data a label is wrong on purpose with a chance of 25.0\N{NO-BREAK SPACE}%"
+    said = "This data set contains 25.0\N{NO-BREAK SPACE}% deliberately wrong labels"
     exact = Sample(diagnostics=document(), data={"label_noise": 0.0})
     noisy = Sample(diagnostics=document(), data={"label_noise": 0.25})
-    assert "wrong on purpose" not in page_of(tmp_path / "exact.html", exact, Sample(diagnostics=document()))
+    assert "deliberately wrong" not in page_of(tmp_path / "exact.html", exact, Sample(diagnostics=document()))
     page = page_of(tmp_path / "page.html", exact, noisy).replace("&nbsp;", "\N{NO-BREAK SPACE}")
     assert page[page.index('id="mistakes"') :].count(said) == page.count(said) == 1
 
 
 def test_only_the_run_without_router_is_named(tmp_path: Path) -> None:
     page = page_of(tmp_path / "page.html", Sample(), Sample(algorithm="erm", experts=()))
-    assert "There is no routing to show for erm:" in page
-    assert "There are no example images" not in page
+    assert "No routing to show for erm:" in page
+    assert "No example images" not in page
 
 
 def test_an_image_that_two_runs_share_is_embedded_once(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_an_image_that_two_runs_share_is_embedded_once(tmp_path: Path) -> None:
 
 
 def test_different_data_is_said(tmp_path: Path) -> None:
-    warning = "Not the same data."
+    warning = "Different data."
     assert warning not in page_of(tmp_path / "same.html", Sample(), Sample(seed=1))
     assert warning in page_of(tmp_path / "other.html", Sample(), Sample(fingerprint="beef"))
 
@@ -135,7 +135,7 @@ def test_a_run_that_was_copied_without_its_pictures_has_a_page(tmp_path: Path) -
     path = Sample().write(tmp_path / "run")
     shutil.rmtree(path / "examples")
     write_report([path], tmp_path / "page.html")
-    assert "came without their <code>examples</code>" in (tmp_path / "page.html").read_text()
+    assert "were copied without <code>examples</code>" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("content", [None, b"no picture"])
@@ -210,7 +210,7 @@ def test_runs_without_diagnostics_say_so_once(tmp_path: Path) -> None:
     assert page.count("diagnostics.json") == 1
     assert 'href="#embedding"' not in page
     mixed = page_of(tmp_path / "mixed.html", Sample(diagnostics=document()), Sample(algorithm="erm", experts=()))
-    assert "There is no embedding to show for erm: the run folder has no diagnostics.json." in mixed
+    assert "No embedding to show for erm: the run folder has no diagnostics.json." in mixed
 
 
 def test_ten_runs_of_many_domains_and_classes_stay_small(tmp_path: Path) -> None:
@@ -236,8 +236,8 @@ def test_ten_runs_of_many_domains_and_classes_stay_small(tmp_path: Path) -> None
     ]  # fmt: skip
     page = page_of(tmp_path / "page.html", *samples)
     assert len(page.encode()) < 5_000_000
-    assert "20 classes and 21 pairs of domains; left out: 325 classes, 169 pairs." in page
-    assert "the most decided; 285 more are left out" in page
+    assert "20 classes and 21 pairs of domains with the largest weights; not shown: 325 classes, 169 pairs." in page
+    assert "the most concentrated routing; 285 more are not shown" in page
 
 
 def test_a_page_is_written_without_torch(tmp_path: Path) -> None:

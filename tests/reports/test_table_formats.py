@@ -6,14 +6,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from messi.reports.paper_tables import Cell, Column, Row, Table
 from messi.reports.statistics import Summary
-from messi.reports.table_csv import as_csv
-from messi.reports.table_html import html
-from messi.reports.table_latex import escape, latex
-from messi.reports.table_markdown import markdown
+from messi.reports.table import Cell, Column, Row, Table
+from messi.reports.table_formats import as_csv, escape, html, latex, markdown
 
-from .paper_table_sample import HOSTILE, PROVENANCE, TABLE, hostile_table
+from .table_sample import HOSTILE, PROVENANCE, TABLE, hostile_table
 
 
 class Cells(HTMLParser):

@@ -10,10 +10,11 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from messi.reports.charts import Chart, HeatGroup, HeatMap, HeatRow, Series, heat_figure, line_figure
 from messi.reports.page import write_report
-from messi.reports.plan_page import PlanPage, Value
-from messi.reports.plots import Curve, Panel, heat_map, line_figure
+from messi.reports.plan_page import Figure, PlanPage
 from messi.reports.statistics import Summary
+from messi.reports.table import Cell, Column, Row, Table
 
 from .documents import document
 from .helpers import Sample
@@ -37,14 +38,21 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the page of a plan with a figure of two panels and a heat map."""
-    curve = Curve("ours", {3: Summary(50, None, 1), 5: Summary(60, None, 1)})
-    panels = [Panel(title=title, x_label="K", curves=(curve,)) for title in ("one", "two")]
-    svgs = (line_figure(panels), heat_map("map", ["dog", "cat"], ["1", "2"], [[0.1, None], [0.3, 0.4]]))
-    parts = [f'<figure class="scroll">{svg}<figcaption class="caption">words</figcaption></figure>' for svg in svgs]
-    runs: list[dict[str, Value]] = [{"method": "ERM", "target %": 50.0, "folder": "a" * 60}]
+    series = Series("ours", {3: Summary(50, None, 1), 5: Summary(60, None, 1)})
+    charts = [Chart(title=title, x="K {}", series=(series,)) for title in ("one", "two")]
+    rows = (HeatRow("dog", (0.1, None)), HeatRow("cat", (0.3, 0.4)))
+    svgs = (line_figure(charts), heat_figure(HeatMap("map", "class", ("1", "2"), (HeatGroup(rows),))))
+    runs = Table(
+        name="all runs",
+        heads=("method",),
+        columns=(Column("target %"), Column("folder")),
+        groups=((Row(("ERM",), (Cell(Summary(50, None, 1)), Cell(text="a" * 60))),),),
+    )
     out = tmp_path_factory.mktemp("figures") / "page.html"
-    command = "messi " * 20
-    plan = PlanPage(title="t", claim="c", facts={}, parts=parts, runs=runs, command=command, closer=(), of_many=0)
+    sections = [Figure(f"figure{number}", "words", svg) for number, svg in enumerate(svgs)]
+    plan = PlanPage(
+        title="t", claim="c", facts={}, sections=sections, runs=runs, command="messi " * 20, featured=(), methods=0
+    )
     plan.write(out)
     return out
 
@@ -114,7 +122,7 @@ def test_the_copy_button_covers_nothing(page: Page, figures: Path) -> None:
 def test_a_figure_keeps_its_size_on_a_phone_and_scrolls_above_its_caption(page: Page, figures: Path) -> None:
     opened(page, figures, PHONE)
     figure = page.locator("figure.scroll").first
-    assert figure.locator("svg").evaluate("svg => svg.getBoundingClientRect().width") >= 800
+    assert figure.locator("svg.figure").evaluate("svg => svg.getBoundingClientRect().width") >= 800
     caption = figure.locator("figcaption")
     left = caption.evaluate("text => text.getBoundingClientRect().left")
     figure.evaluate("box => { box.scrollLeft = 400; }")
@@ -137,7 +145,7 @@ def test_figures_of_a_plan_are_read_by_pointing_and_by_the_keyboard(page: Page, 
     expect(box).to_have_text("cat, 1: 0.3")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowRight")
-    expect(box).to_have_text("dog, 2: nothing measured")
+    expect(box).to_have_text("dog, 2: not measured")
 
 
 def lab(rgb: tuple[float, ...]) -> tuple[float, float, float]:

@@ -20,7 +20,7 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.interrupt import Interrupted
 from messi.engine.run import run
 from messi.experiments.common import ablation
-from messi.experiments.common.domainbed.data import Benchmark
+from messi.experiments.common.benchmarks import Benchmark
 from messi.sweeps.launchers.local import Local
 from messi.sweeps.one_run import do_run
 from messi.sweeps.plan import Outcome, Plan

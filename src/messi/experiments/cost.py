@@ -1,7 +1,8 @@
-"""What training and prediction cost: seconds per 1,000 steps after a warm-up, and images per second.
+"""Cost of training and prediction: seconds per 1,000 steps after a warm-up, and images per second.
 
-Claim: MESSI's invariance term costs time in training, 4.2 times ERM's with MMD and 12.4 times with OT, none afterwards.
-Command: messi reproduce cost --path FOLDER (that holds PACS); one run at a time on a device that nobody else uses
+Claim: MESSI's invariance term slows down training, to 4.2 times ERM's time with MMD and 12.4 times with OT, but not
+prediction.
+Command: messi reproduce cost --path FOLDER (that contains PACS); one run at a time on an otherwise idle device
 Cost: 21 runs of 1,100 steps.
 """
 
@@ -15,15 +16,15 @@ from messi.core.run_documents import Timing
 from messi.core.rundir import RunDir
 from messi.engine.config import RunConfig
 from messi.engine.observers import WARM_UP
-from messi.experiments.common.backbones import title
-from messi.experiments.common.base import Experiment, Section
-from messi.experiments.common.domainbed.data import BENCHMARKS, STAND_IN
-from messi.experiments.common.domainbed.rows import ROWS
+from messi.experiments.common.base import Experiment
+from messi.experiments.common.benchmarks import BENCHMARKS, STAND_IN
+from messi.experiments.common.methods import ROWS, backbone_title
+from messi.experiments.common.paper_numbers import TRAINING_TIME
 from messi.experiments.common.results import Results
-from messi.experiments.paper.cost import TRAINING_TIME
 from messi.models.encoder import EncoderConfig
-from messi.reports.paper_tables import Cell, Column, Published, Row, Table
+from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary, summarise
+from messi.reports.table import Cell, Column, Published, Row, Table
 from messi.sweeps.plan import Planned
 
 TIMED = tuple(method for method, _ in TRAINING_TIME)
@@ -36,12 +37,11 @@ COLUMNS = (
     Column("Infer. rel.", "down", 2),
 )
 NOT_TIMED = (
-    "A run was stopped near its end, so that nothing was timed after it went on; delete its folder and repeat the "
-    "command."
+    "A run was stopped near its end, so nothing was timed after it resumed; delete its folder and repeat the command."
 )
 
 Value = Callable[[Timing, Timing], float]
-"""A number from the timing of a run and that of ERM with the same seed."""
+"""A number from the timing of a run and the timing of ERM with the same seed."""
 
 
 def _training(timing: Timing, _erm: Timing) -> float:
@@ -68,40 +68,40 @@ VALUES: tuple[Value, ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Cost(Experiment):
-    """Seconds by method."""
+    """Training and prediction times by method."""
 
     title: ClassVar[str] = "Cost of training and prediction"
     claim: ClassVar[str] = (
         "On an H100, 1,000 steps on PACS take 4.24 times as long as ERM's with MESSI-S-MMD and 12.39 times with "
-        "MESSI-S-OT; prediction costs what the backbone costs."
+        "MESSI-S-OT; prediction costs as much as the backbone."
     )
     compared_with: ClassVar[str] = "ERM"
-    cost: ClassVar[str] = "21 runs of 1,100 steps, on a device that nobody else uses"
+    cost: ClassVar[str] = "21 runs of 1,100 steps, on an otherwise idle device"
     reduced: ClassVar[str] = (
-        "embedded digits instead of PACS, a small network on the CPU instead of those of the paper, without the "
-        "methods that need a vision transformer, 300 steps after the warm-up, one seed"
+        "embedded digits instead of PACS, a small network on the CPU instead of the paper's, without the methods that "
+        "require a vision transformer, 300 steps after the warm-up, one seed"
     )
 
     path: str | None = None
-    """The folder that holds the folder of PACS; by default it is looked for in $MESSI_HOME/data."""
+    """Folder that contains the folder of PACS; by default $MESSI_HOME/data."""
 
     def runs(self) -> list[Planned]:
-        """Return a run for every row and seed; methods alternate, so that none has the warmer device."""
+        """Return a run for every row and seed; methods alternate, so that none runs on a warmer device."""
         return [
             Planned({"method": method, "seed": seed}, self._config(method, seed))
             for seed in self.all_seeds()
             for method in self._methods
         ]
 
-    def sections(self, results: Results) -> list[Section]:
+    def report(self, results: Results) -> list[Section]:
         """Return the table."""
         results = results.readable(RunDir.read_timing)
         rows = tuple(self._row(results, method) for method in self._methods)
         provenance = results.provenance(data=self._circumstances(results), reduced=self.reduced if self.small else "")
         explanation = (
             f"Seconds per 1,000 steps after the first {WARM_UP}, without and with evaluations, the former relative to "
-            "ERM; images of the target per second, reading and resizing included, and seconds for them relative to "
-            "ERM. The paper gives prediction without a unit, so only its ratio to ERM stands beside ours"
+            "ERM; images of the target per second, including reading and resizing, and the time for them relative to "
+            "ERM. The paper gives prediction times without a unit, so only their ratio to ERM is compared"
         )
         return [
             Table(
@@ -124,22 +124,22 @@ class Cost(Experiment):
 
     def _config(self, method: str, seed: int) -> RunConfig:
         benchmark = STAND_IN if self.small else BENCHMARKS["pacs"]
-        # An evaluation every 100 steps: the stopwatch starts and stops there. How long a step takes does not depend on
-        # the weights, so none are needed.
+        # The timer starts and stops at evaluations, so there is one every 100 steps. The time of a step does not depend
+        # on the weights, so pretrained ones are not needed.
         training = dataclasses.replace(
             ROWS[method].training, steps=WARM_UP + (300 if self.small else 1000), evaluate_every=WARM_UP
         )
         return RunConfig(
             data=benchmark.config(self.path),
             target=(next(iter(benchmark.targets)),),
-            algorithm=ROWS[method].method,
+            algorithm=ROWS[method].algorithm,
             encoder=EncoderConfig(backbone=self._backbone(method), pretrained=False, frozen_batch_norm=True),
             training=training,
             seed=seed,
         )
 
     def _row(self, results: Results, method: str) -> Row:
-        backbone = title(self._backbone(method))
+        backbone = backbone_title(self._backbone(method))
         timings, erm = _timings(results, method), _timings(results, self.compared_with)
         cell = results.state(method=method)
         done = [o for o in results.where(method=method) if o.state == "done"]
@@ -153,14 +153,14 @@ class Cost(Experiment):
         return Row((method, backbone), cells, method.startswith("MESSI"))
 
     def _circumstances(self, results: Results) -> str:
-        """Return the data and the devices that were timed."""
+        """Return the data and the devices."""
         timings = [timing for method in self._methods for timing in _timings(results, method).values()]
         data = "Rotated MNIST (embedded digits), target 0" if self.small else "PACS, target art_painting"
         return "; ".join([data, *sorted({timing.device for timing in timings})])
 
 
 def _timings(results: Results, method: str) -> dict[int, Timing]:
-    """Return by seed what was timed."""
+    """Return the timings by seed."""
     done = [outcome for outcome in results.where(method=method) if outcome.state == "done"]
     found = {int(outcome.labels["seed"]): RunDir(outcome.path).read_timing() for outcome in done}
     return {seed: timing for seed, timing in found.items() if timing.steps}

@@ -1,6 +1,7 @@
 """Domain growth on Rotated-Colored MNIST: more and more source domains within a fixed budget of examples.
 
-Claim: a strong global alignment loses accuracy as domains are added; MESSI, which aligns what the router pairs, hardly.
+Claim: strong global alignment loses accuracy as domains are added; MESSI, which aligns what the router pairs, hardly
+does.
 Command: messi reproduce domain_growth --digits FOLDER (the four files of MNIST)
 Cost: 192 runs of 600 steps; 4.3 minutes on an H200 with --jobs 6.
 """
@@ -11,14 +12,14 @@ from typing import ClassVar
 from messi.algorithms.common.base import AlgorithmConfig
 from messi.algorithms.coral import CORAL
 from messi.algorithms.erm import ERM
-from messi.experiments.common.base import Figure, Section
-from messi.experiments.common.growth import Growing
+from messi.experiments.common.growth import GrowthExperiment
 from messi.experiments.common.methods import ERM_MOE, MESSI_OT
+from messi.experiments.common.paper_numbers import DOMAIN_GROWTH, DOMAIN_GROWTH_SUMMARY
 from messi.experiments.common.results import Results
-from messi.experiments.paper.domain_growth import FULL, SUMMARY
-from messi.reports.paper_tables import Cell, Column, Published, Row, Table
-from messi.reports.plots import Curve, Panel, line_figure, with_signs
-from messi.reports.statistics import Summary, growth, whole_seeds
+from messi.reports.charts import Chart, Series, line_figure, with_signs
+from messi.reports.plan_page import Figure, Section
+from messi.reports.statistics import growth, whole_seeds
+from messi.reports.table import Cell, Column, Published, Row, Table
 from messi.sweeps.plan import Planned
 
 GAMMAS = (1, 10, 100, 250, 500)
@@ -40,13 +41,13 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DomainGrowth(Growing):
+class DomainGrowth(GrowthExperiment):
     """Accuracy on an unseen environment against the number of source environments."""
 
     title: ClassVar[str] = "Fixed-budget domain growth on Rotated-Colored MNIST"
     claim: ClassVar[str] = (
-        "Higher CORAL weights are lower and fall faster as domains are added; MESSI has the highest peak and the "
-        "smallest drop."
+        "With a higher CORAL weight, accuracy is lower and drops faster as domains are added; MESSI reaches the "
+        "highest peak and the smallest drop."
     )
     compared_with: ClassVar[str] = "ERM"
     cost: ClassVar[str] = "192 runs of 600 steps; 4.3 minutes on an H200 with --jobs 6"
@@ -64,11 +65,11 @@ class DomainGrowth(Growing):
             for method in self._methods
         ]
 
-    def sections(self, results: Results) -> list[Section]:
-        """Return both tables, the differences to ERM and, once there is a point, the figure of the introduction."""
-        panels = [panel for panel in self._panels(results) if panel.drawable]
-        caption = with_signs("Accuracy as source domains are added", panels)
-        figures = [Figure("domain_growth", caption, line_figure(panels))] if panels else []
+    def report(self, results: Results) -> list[Section]:
+        """Return both tables, the differences to ERM and, once a run is finished, the figure of the introduction."""
+        charts = [chart for chart in self._charts(results) if chart.drawable]
+        caption = with_signs("Accuracy as source domains are added", charts)
+        figures = [Figure("domain_growth", caption, line_figure(charts))] if charts else []
         return [self._summary(results), self._full(results), self.differences(results), *figures]
 
     @property
@@ -94,15 +95,15 @@ class DomainGrowth(Growing):
             results,
             name="domain_growth",
             title="Fixed-budget domain growth",
-            explanation="K* is where the mean curve of the complete seeds peaks; Peak, Drop and RelDrop, the latter in "
-            "percent, are means over seeds of what each of them has at that K*",
+            explanation="K* is the number of domains at the peak of the mean curve over complete seeds; Peak, Drop and "
+            "RelDrop (in percent) are means over seeds of the values at that K*",
             head="Method",
             columns=COLUMNS,
             rows=rows,
         )
 
     def _cell(self, results: Results, method: str, number: int) -> Cell:
-        paper = None if self.small else FULL.get(method, {}).get(str(number))
+        paper = None if self.small else DOMAIN_GROWTH.get(method, {}).get(str(number))
         return results.cell(paper, method=method, K=number)
 
     def _growth_cells(self, results: Results, method: str) -> tuple[Cell, ...]:
@@ -110,27 +111,24 @@ class DomainGrowth(Growing):
         scores = whole_seeds(results.scores("K", method=method), list(map(str, self._domains)))
         seeds = sorted({seed for _, seed in scores})
         found = growth([{number: scores[str(number), seed] for number in self._domains} for seed in seeds])
-        values = (found.peak, found.last, found.drop, _percent(found.relative_drop), found.average) if found else ()
-        published: dict[str, Published] = {} if self.small else SUMMARY.get(method, {})
+        values = (found.peak, found.last, found.drop, found.relative_drop.in_percent(), found.average) if found else ()
+        published: dict[str, Published] = {} if self.small else DOMAIN_GROWTH_SUMMARY.get(method, {})
         state = results.state(method=method)
         return tuple(
             replace(state, ours=value, paper=published.get(column.name))
             for value, column in zip(values or [None] * len(COLUMNS), COLUMNS, strict=True)
         )
 
-    def _panels(self, results: Results) -> list[Panel]:
+    def _charts(self, results: Results) -> list[Chart]:
         aligned = tuple(method for method in self._methods if method.startswith("CORAL"))
         others = tuple(method for method in self._methods if method not in aligned)
         return [
-            Panel(title=title, x_label="source domains", curves=tuple(self._curve(results, m) for m in methods))
+            Chart(title=title, x="{} source domains", series=tuple(self._series(results, m) for m in methods))
             for title, methods in (("Global alignment: target accuracy, %", aligned), ("Others", others))
         ]
 
-    def _curve(self, results: Results, method: str) -> Curve:
+    def _series(self, results: Results, method: str) -> Series:
         found = {number: results.summary(method=method, K=number) for number in self._domains}
-        points: dict[float, Summary] = {number: value for number, value in found.items() if value}
-        return Curve(method, points, {} if self.small else {float(k): v.mean for k, v in FULL.get(method, {}).items()})
-
-
-def _percent(share: Summary) -> Summary:
-    return Summary(100 * share.mean, None if share.spread is None else 100 * share.spread, share.n)
+        points = {float(number): value for number, value in found.items() if value}
+        published = {} if self.small else DOMAIN_GROWTH.get(method, {})
+        return Series(method, points, paper={float(number): value.mean for number, value in published.items()})

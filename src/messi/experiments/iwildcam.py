@@ -1,6 +1,6 @@
-"""WILDS-iWildCam: macro F1 and accuracy before camera traps that training saw, and before others.
+"""WILDS-iWildCam: macro F1 and accuracy on camera traps used for training, and on others.
 
-Claim: MESSI has the highest macro F1 on all four evaluation splits.
+Claim: MESSI reaches the highest macro F1 on all four evaluation splits.
 Command: messi reproduce iwildcam --path FOLDER (metadata.csv and train/) --weights FOLDER
 Cost: 9 runs of 150,000 steps.
 """
@@ -17,13 +17,14 @@ from messi.core.records import Role
 from messi.data.datasets.iwildcam import IWildCam as IwildcamData
 from messi.data.disk import data_home
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.experiments.common.backbones import DEIT_S, pretrained, title
-from messi.experiments.common.base import Experiment, Section
+from messi.experiments.common.base import Experiment
+from messi.experiments.common.methods import DEIT_S, backbone_title, pretrained
+from messi.experiments.common.paper_numbers import IWILDCAM
 from messi.experiments.common.results import Results
-from messi.experiments.paper.iwildcam import IWILDCAM
 from messi.losses.ssi.loss import Discrepancy
 from messi.models.encoder import EncoderConfig
-from messi.reports.paper_tables import Column, Row, Table
+from messi.reports.plan_page import Section
+from messi.reports.table import Column, Row, Table
 from messi.sweeps.plan import Outcome, Planned
 
 SPLITS: dict[str, Role] = {
@@ -41,19 +42,19 @@ class IWildCam(Experiment):
     """The official splits of WILDS."""
 
     title: ClassVar[str] = "WILDS-iWildCam"
-    claim: ClassVar[str] = "MESSI has a macro F1 of 33.16 on unseen cameras, OMoE 27.96 and GMoE 26.68."
+    claim: ClassVar[str] = "MESSI reaches a macro F1 of 33.16 on unseen cameras, OMoE 27.96 and GMoE 26.68."
     cost: ClassVar[str] = "9 runs of 150,000 steps"
     reduced: ClassVar[str] = (
         "the first 4 cameras of each official part, a tiny vision transformer without pretrained weights, 60 steps, "
-        "one seed; the data must be on this machine already"
+        "one seed; the data must already be on this machine"
     )
 
     path: str | None = None
-    """The folder with metadata.csv and train/; by default it is looked for in $MESSI_HOME/data, then downloaded."""
+    """Folder with metadata.csv and train/; by default in $MESSI_HOME/data, downloaded if missing."""
     weights: str | None = None
-    """A folder with deit_small_patch16_224.safetensors or .pth, instead of a download."""
+    """Folder with deit_small_patch16_224.safetensors or .pth; by default it is downloaded."""
     discrepancy: Discrepancy = "ot"
-    """MESSI's; the paper does not say which one it used here."""
+    """MESSI's discrepancy; the paper does not state which one it used here."""
 
     def runs(self) -> list[Planned]:
         """Return a run for every method and seed."""
@@ -63,13 +64,13 @@ class IWildCam(Experiment):
             for method in METHODS
         ]
 
-    def sections(self, results: Results) -> list[Section]:
-        """Return macro F1 as in the paper, and accuracy."""
+    def report(self, results: Results) -> list[Section]:
+        """Return macro F1, as in the paper, and accuracy."""
         names = [f"{split} {what}" for what in ("F1", "acc.") for split in SPLITS]
         explanation = (
-            f"Macro F1 over the classes that occur in a split, and accuracy, in percent, on {title(self._backbone)}; "
-            f"MESSI with {self.discrepancy.upper()}. The step is selected by the macro F1 on OOD Val, as WILDS does; "
-            "the paper names the split, not the score"
+            "Macro F1 over the classes that occur in a split, and accuracy, in percent, with "
+            f"{backbone_title(self._backbone)}; MESSI with {self.discrepancy.upper()}. The step is selected by macro "
+            "F1 on OOD Val, as in WILDS; the paper names the split, not the score"
         )
         data = f"iWildCam (WILDS v2.0), {f'first {CAMERAS} cameras of each part' if self.small else 'official parts'}"
         return [
@@ -114,7 +115,7 @@ class IWildCam(Experiment):
     def _data(self) -> IwildcamData:
         if not self.small:
             return IwildcamData(path=self.path)
-        # A named folder that lacks the data is an error; 12 GB are not downloaded for a trial.
+        # A named folder without the data is an error, so that a trial does not download 12 GB.
         folder = self.path or str(data_home() / IwildcamData().manifest.folder)
         return IwildcamData(path=folder, cameras=CAMERAS)
 
@@ -125,5 +126,5 @@ class IWildCam(Experiment):
 
 
 def in_role(role: Role, metric: str) -> Callable[[Outcome], float]:
-    """Return what takes a metric of all examples in a role from a run, in percent."""
+    """Return what reads a metric over all examples in a role from a run, in percent."""
     return lambda outcome: 100 * float(getattr(outcome.result().roles[role], metric))

@@ -1,6 +1,6 @@
-"""Mechanism ablation on PACS: the same network and the same regularisers, only what is aligned differs.
+"""Mechanism ablation on PACS: the same network and regularisers, but different slots are aligned.
 
-Claim: alignment helps where the routing of class and domain selects it, and harms where everything or a random part is
+Claim: alignment helps if the routing of class and domain selects the slots, and harms if all slots or random ones are
 aligned.
 Command: messi reproduce mechanism --weights FOLDER
 Cost: 72 runs of 5,000 steps; 1,000 steps of MESSI-S-OT take 9.4 s on an H200 (benchmarks/bench_train_gpu.py).
@@ -12,11 +12,11 @@ from typing import ClassVar
 
 from messi.algorithms.messi import MESSI
 from messi.experiments.common.ablation import Ablation
-from messi.experiments.common.base import Section
 from messi.experiments.common.methods import DOMAIN_ONLY, ERM_MOE, GLOBAL_MOE, MESSI_OT, RANDOM_SUBSET_MOE
+from messi.experiments.common.paper_numbers import MECHANISM
 from messi.experiments.common.results import Results
-from messi.experiments.paper.ablations import MECHANISM
-from messi.reports.paper_tables import Column, Row, Table
+from messi.reports.plan_page import Section
+from messi.reports.table import Column, Row, Table
 from messi.sweeps.plan import Planned
 
 VARIANTS = {
@@ -40,12 +40,12 @@ SELECTORS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(Ablation):
-    """Accuracy by what selects the slots that are aligned."""
+    """Accuracy by the rule that selects the slots to align."""
 
     title: ClassVar[str] = "Mechanism ablation under the same MoE architecture"
     claim: ClassVar[str] = (
-        "Global and random alignment lose two points against ERM-MoE and routing by domain alone one; MESSI gains "
-        "1.8, all of it with sparse and balanced routing."
+        "Compared with ERM-MoE, global and random alignment lose two points and routing by domain alone loses one; "
+        "MESSI gains 1.8 points, but none without sparse and balanced routing."
     )
     compared_with: ClassVar[str] = "ERM-MoE"
     cost: ClassVar[str] = "72 runs of 5,000 steps; 1,000 steps of MESSI-S-OT take 9.4 s on an H200"
@@ -54,13 +54,13 @@ class Mechanism(Ablation):
         """Return a run for every seed, target and variant."""
         return self.planned(VARIANTS, self.benchmark("pacs"))
 
-    def sections(self, results: Results) -> list[Section]:
-        """Return the table, the differences to the same network without alignment, and what was learned."""
+    def report(self, results: Results) -> list[Section]:
+        """Return the table, the differences to the same network without alignment, and what the models learned."""
         rows = tuple(self._row(results, variant) for variant in VARIANTS)
         table = Table(
             name="mechanism",
             title="Out-of-domain accuracy by what is aligned",
-            explanation="The same network throughout; the mean over the targets",
+            explanation="The same network in all rows; mean over the targets",
             provenance=self.provenance(results),
             heads=HEADS,
             columns=(Column(self.benchmark("pacs").title),),

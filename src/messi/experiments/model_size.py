@@ -1,6 +1,6 @@
-"""Parameters of the paper's models, counted; nothing is trained.
+"""Number of parameters of the paper's models; nothing is trained.
 
-Claim: MESSI-S is smaller than GMoE on the same backbone, and MESSI-Ti is less than a third of a ResNet-50.
+Claim: MESSI-S is smaller than GMoE on the same backbone, and MESSI-Ti has less than a third of the size of a ResNet-50.
 Command: messi reproduce model_size
 Cost: seconds.
 """
@@ -14,17 +14,17 @@ from torch import nn
 from messi.algorithms.common.base import AlgorithmConfig, build
 from messi.core.batch import Task
 from messi.core.info import version
-from messi.experiments.common.backbones import DEIT_TI, RESNET_50, title
-from messi.experiments.common.base import Experiment, Section
-from messi.experiments.common.domainbed.rows import ROWS
+from messi.experiments.common.base import Experiment
+from messi.experiments.common.methods import DEIT_TI, RESNET_50, ROWS, backbone_title
+from messi.experiments.common.paper_numbers import MODEL_SIZE
 from messi.experiments.common.results import Results
-from messi.experiments.paper.cost import MODEL_SIZE
 from messi.models.encoder import EncoderConfig
-from messi.reports.paper_tables import Cell, Column, Provenance, Row, Table
+from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary
+from messi.reports.table import Cell, Column, Provenance, Row, Table
 from messi.sweeps.plan import Planned
 
-# SAGM is a way to train: it has no parameters of its own. MESSI's size does not depend on its discrepancy.
+# SAGM only changes training and adds no parameters. MESSI's size does not depend on its discrepancy.
 COUNTED = {
     **{name: ROWS[name] for name in ("ERM", "SAGM", "LFME", "GMoE", "GMoE+SAGM", "OMoE", "DynMoE")},
     "MESSI-S": ROWS["MESSI-S-OT"],
@@ -40,18 +40,18 @@ class Size:
 
     encoder: int
     head: int
-    """What a method adds to the encoder and needs to predict: experts and router."""
+    """What a method adds to the encoder for prediction: experts and router."""
 
     @property
     def total(self) -> int:
-        """Both."""
+        """Encoder and head."""
         return self.encoder + self.head
 
 
 def count(method: AlgorithmConfig, backbone: str) -> Size:
-    """Count the parameters that a trained model predicts with, all but those of the classifier."""
+    """Count the parameters used for prediction, without those of the classifier."""
     encoder = EncoderConfig(backbone=backbone, pretrained=False)
-    # Without domains, LFME has no experts, which only training needs; the classifier of one class is taken off.
+    # With no domains, LFME has no experts, which only training needs. The classifier of one class is subtracted.
     task = Task(input_shape=_IMAGE, num_classes=1, num_domains=0)
     with torch.device("meta"):
         plain = encoder.build(_IMAGE)
@@ -68,7 +68,7 @@ class ModelSize(Experiment):
     """Encoder, head and total in millions."""
 
     title: ClassVar[str] = "Model sizes"
-    claim: ClassVar[str] = "MESSI-S has 28.79 million parameters where GMoE has 33.80; MESSI-Ti has 7.48."
+    claim: ClassVar[str] = "MESSI-S has 28.79 million parameters, GMoE 33.80 million and MESSI-Ti 7.48 million."
     cost: ClassVar[str] = "seconds; nothing is trained"
     reduced: ClassVar[str] = ""
 
@@ -76,11 +76,11 @@ class ModelSize(Experiment):
         """Return none."""
         return []
 
-    def sections(self, results: Results) -> list[Section]:  # noqa: ARG002 (there are none)
-        """Return the counts beside the paper's."""
+    def report(self, results: Results) -> list[Section]:  # noqa: ARG002 (there are none)
+        """Return the counts and the paper's."""
         explanation = (
-            "Millions of parameters that a trained model predicts with, without its classifier, counted from the "
-            f"networks; nothing is trained. {_remark()}"
+            "Millions of parameters used for prediction, without the classifier, counted from the networks; nothing is "
+            f"trained. {_remark()}"
         )
         return [
             Table(
@@ -90,7 +90,7 @@ class ModelSize(Experiment):
                 provenance=Provenance(version=version()),
                 heads=("Method", "Backbone"),
                 columns=COLUMNS,
-                groups=(tuple(_row(name, row.method, row.backbone) for name, row in COUNTED.items()),),
+                groups=(tuple(_row(name, row.algorithm, row.backbone) for name, row in COUNTED.items()),),
                 over_seeds=False,
             )
         ]
@@ -98,23 +98,24 @@ class ModelSize(Experiment):
 
 def _row(name: str, method: AlgorithmConfig, backbone: str) -> Row:
     size = count(method, backbone)
-    paper = MODEL_SIZE.get((name, title(backbone)), {})
+    paper = MODEL_SIZE.get((name, backbone_title(backbone)), {})
     cells = (
         Cell(Summary(number / 1e6, None, 1), paper.get(column.name))
         for number, column in zip((size.encoder, size.head, size.total), COLUMNS, strict=True)
     )
-    return Row((name, title(backbone)), tuple(cells), name.startswith("MESSI"))
+    return Row((name, backbone_title(backbone)), tuple(cells), name.startswith("MESSI"))
 
 
 def _remark() -> str:
-    """Say what explains the differences."""
+    """Explain the differences to the paper."""
     sizes = []
     for backbone in (RESNET_50, DEIT_TI):
         with torch.device("meta"):
             plain = EncoderConfig(backbone=backbone, pretrained=False).build(_IMAGE)
         with_classes = _parameters(plain) + 1000 * (plain.width + 1)
-        sizes.append(f"{title(backbone)} has {with_classes / 1e6:.2f}")
+        sizes.append(f"{backbone_title(backbone)} has {with_classes / 1e6:.2f}")
     return (
-        f"With a classifier of ImageNet's 1,000 classes {' and '.join(sizes)} million: the paper seems to have "
-        "counted it there, and not for DeiT-S/16. DynMoE has room for eight experts in a block and begins with six."
+        f"With a classifier for ImageNet's 1,000 classes, {' and '.join(sizes)} million: the paper seems to have "
+        "counted it for these, but not for DeiT-S/16. DynMoE has room for eight experts in a block and starts with "
+        "six."
     )

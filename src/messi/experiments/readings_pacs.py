@@ -1,8 +1,8 @@
-"""How the paper's open points may be read, and what each reading does on PACS.
+"""Readings of the paper's open points, compared on PACS.
 
-Claim: none of the paper's; readings.py has the same on Rotated-Colored MNIST, in a fraction of the time.
+Claim: none of the paper's. readings.py does the same on Rotated-Colored MNIST in a fraction of the time.
 Command: messi reproduce readings_pacs --weights FOLDER
-Cost: 240 runs of 5,000 steps; 80 of 2,000 with --seeds 1 --steps 2000 (on an H200 12 minutes with --jobs 3).
+Cost: 240 runs of 5,000 steps; 80 of 2,000 with --seeds 1 --steps 2000 (12 minutes on an H200 with --jobs 3).
 """
 
 from dataclasses import dataclass, replace
@@ -11,15 +11,22 @@ from typing import ClassVar
 from messi.algorithms.messi import MESSI
 from messi.core.config import OPEN
 from messi.experiments.common.ablation import Ablation
-from messi.experiments.common.backbones import DEIT_TI
-from messi.experiments.common.base import Section
-from messi.experiments.common.readings import BASELINE, EXPLANATION, READINGS, SMALL_READINGS, TITLE, at
+from messi.experiments.common.methods import (
+    DEIT_TI,
+    READINGS,
+    READINGS_BASELINE,
+    READINGS_EXPLANATION,
+    READINGS_TITLE,
+    SMALL_READINGS,
+    learning_rate_name,
+)
 from messi.experiments.common.results import Results, source_accuracy
-from messi.reports.paper_tables import Column, Row, Table
+from messi.reports.plan_page import Section
+from messi.reports.table import Column, Row, Table
 from messi.sweeps.plan import Planned
 
-LEARNING_RATES = {at(rate): rate for rate in (1e-5, 1e-4)}
-"""Besides the protocol's 3e-5."""
+LEARNING_RATES = {learning_rate_name(rate): rate for rate in (1e-5, 1e-4)}
+"""In addition to the protocol's 3e-5."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,29 +35,29 @@ class ReadingsPacs(Ablation):
 
     title: ClassVar[str] = "Readings of the paper's open points on PACS"
     claim: ClassVar[str] = "none; it leaves these points open."
-    compared_with: ClassVar[str] = BASELINE
+    compared_with: ClassVar[str] = READINGS_BASELINE
     cost: ClassVar[str] = (
-        "240 runs of 5,000 steps; 80 of 2,000 steps with --seeds 1 --steps 2000, which on an H200 take 12 minutes "
-        "with --jobs 3"
+        "240 runs of 5,000 steps; 80 of 2,000 steps with --seeds 1 --steps 2000, which take 12 minutes on an H200 with "
+        "--jobs 3"
     )
     reduced: ClassVar[str] = f"{Ablation.reduced}; 5 of 20 readings"
 
     backbone: str = DEIT_TI
-    """A timm model; the small scale has its own."""
+    """A timm model; the small scale uses its own."""
 
     def runs(self) -> list[Planned]:
         """Return a run for every seed, target and reading."""
         readings = {name: READINGS.get(name, MESSI.Config()) for name in self._readings}
         return [_at_its_rate(run) for run in self.planned(readings, self.benchmark("pacs"))]
 
-    def sections(self, results: Results) -> list[Section]:
-        """Return what validation data say, by which a reading may be chosen, the targets beside it, and differences."""
+    def report(self, results: Results) -> list[Section]:
+        """Return validation accuracy, by which a reading may be chosen, target accuracy, and differences."""
         targets = self.benchmark("pacs").targets
         columns = ("validation", *targets.values(), "Avg.")
         table = Table(
             name="readings_pacs",
-            title=TITLE,
-            explanation=f"{EXPLANATION}: the mean over the held-out parts of the sources and over the targets",
+            title=READINGS_TITLE,
+            explanation=f"{READINGS_EXPLANATION}, the mean over source domains and targets",
             provenance=self.provenance(results),
             heads=("Reading",),
             columns=tuple(Column(name, digits=2) for name in columns),

@@ -1,13 +1,13 @@
-"""Which experts a router chooses in every domain of PACS, and for every class in it: GMoE beside MESSI.
+"""Which experts the routers of GMoE and MESSI choose for every domain of PACS and every class in it.
 
-Claim: MESSI's routing is sharper and follows the class more than GMoE's.
+Claim: MESSI's routing is sharper than GMoE's and depends more on the class.
 Command: messi reproduce routing --weights FOLDER
 Cost: 4 runs of 5,000 steps.
 With --scale small --jobs 2 it took 30 s on 2 CPU cores.
 
-The paper draws P(e|d=k), P_k(e|y) and P(e|d=k,y) for every domain k. By its definition the latter two are the same
-numbers, so one picture per domain shows all: P(e|d=k) as its first row and P(e|d=k,y) as the rows below. Routing is
-that of the held-out part of a source domain, so a domain is shown from a run that has another target.
+The paper draws P(e|d=k), P_k(e|y) and P(e|d=k,y) for every domain k. By its definition the latter two are equal, so one
+figure per domain shows everything: P(e|d=k) in the first row and P(e|d=k,y) in the rows below. Routing is measured on
+the validation part of a source domain, so a domain is shown from a run with another target.
 """
 
 import dataclasses
@@ -24,11 +24,11 @@ from messi.core.errors import MessiError
 from messi.core.records import Record, RoutingRecord
 from messi.core.rundir import RunDir
 from messi.experiments.common.ablation import Ablation
-from messi.experiments.common.base import Figure, Section, Text
-from messi.experiments.common.domainbed.data import Benchmark
+from messi.experiments.common.benchmarks import Benchmark
 from messi.experiments.common.methods import MESSI_OT
 from messi.experiments.common.results import Results
-from messi.reports.plots import heat_map
+from messi.reports.charts import HeatGroup, HeatMap, HeatRow, heat_figure
+from messi.reports.plan_page import Figure, Section, Text
 from messi.sweeps.plan import Planned
 
 METHODS: dict[str, AlgorithmConfig] = {"GMoE": GMoE.Config(), "MESSI": MESSI_OT}
@@ -47,14 +47,14 @@ class Routing(Ablation):
     )
 
     seeds: Annotated[int, Bounds(minimum=1)] = 1
-    """Number of runs of everything; experts of different runs have no common order, so each has its own pictures."""
+    """Number of repetitions; experts of different runs have no common order, so each seed has its own figures."""
 
     def runs(self) -> list[Planned]:
-        """Return a run for every seed, method and each of two targets: every domain is a source of one of them."""
+        """Return a run for every seed, method and two targets; every domain is a source domain of one of them."""
         return self.planned(self._methods, self._held_out)
 
-    def sections(self, results: Results) -> list[Section]:
-        """Return a picture for every domain and seed."""
+    def report(self, results: Results) -> list[Section]:
+        """Return a figure for every domain and seed."""
         pictures = [self._picture(results, domain, seed) for seed in self.all_seeds() for domain in self._domains]
         return [picture for picture in pictures if picture]
 
@@ -73,7 +73,7 @@ class Routing(Ablation):
         return dataclasses.replace(benchmark, targets={domain: benchmark.targets[domain] for domain in ends})
 
     def _picture(self, results: Results, domain: str, seed: int) -> Section | None:
-        """Draw the experts of all methods side by side; None where a run is not done, words where it is damaged."""
+        """Draw the experts of all methods side by side; None if a run is not done, a text if its files are damaged."""
         target = self._domains[0] if domain == self._domains[-1] else self._domains[-1]
         outcomes = {m: results.where(method=m, target=target, seed=seed)[0] for m in self._methods}
         if any(outcome.state != "done" for outcome in outcomes.values()):
@@ -84,30 +84,33 @@ class Routing(Ablation):
         try:
             found = {method: lines_of(folder.read_records(), domain, classes) for method, folder in folders.items()}
         except MessiError as error:
-            return Text(file, f"{name}, seed {seed}: no picture, for a file is damaged. {error}")
+            return Text(file, f"{name}, seed {seed}: no figure, because a file is damaged. {error}")
         experts = " and ".join(f"{m} ({m[0]})" for m in found)
         how = self.provenance(Results(list(outcomes.values())))
         caption = (
-            f"{name}, seed {seed}: mean routing to the experts of {experts} on the held-out part of the domain. First "
-            "row: P(e|d); the others: P(e|d,y), which is P_k(e|y) by definition. "
-            f"Data: {how.data}. Protocol: {how.protocol}. Version: {how.version}."
+            f"{name}, seed {seed}: mean routing to the experts of {experts} on the validation part of the domain. "
+            f"First row: P(e|d); other rows: P(e|d,y), which equals P_k(e|y) by definition. Data: {how.data}. "
+            f"Protocol: {how.protocol}. Version: {how.version}."
         )
-        svg = run_concurrently(f"{name}: routing to the experts of {experts}", found, ["all classes", *classes])
-        return Figure(file, caption, svg)
+        heat_map = side_by_side(f"{name}: routing to the experts of {experts}", found, ["all classes", *classes])
+        return Figure(file, caption, heat_figure(heat_map))
 
 
-def run_concurrently(title: str, parts: Mapping[str, Sequence[Line]], rows: Sequence[str]) -> str:
-    """Draw the lines of several methods, one for each row, with the experts as columns."""
-    columns = [f"{method[0]}{number + 1}" for method, lines in parts.items() for number in range(len(lines[0]))]
-    values = [[value for lines in parts.values() for value in lines[row]] for row in range(len(rows))]
-    return heat_map(title, rows, columns, values)
+def side_by_side(title: str, parts: Mapping[str, Sequence[Line]], names: Sequence[str]) -> HeatMap:
+    """Join the lines of several methods, with the experts as columns."""
+    columns = tuple(f"{method[0]}{number + 1}" for method, lines in parts.items() for number in range(len(lines[0])))
+    rows = (
+        HeatRow(name, tuple(value for lines in parts.values() for value in lines[place]))
+        for place, name in enumerate(names)
+    )
+    return HeatMap(title, "class", columns, (HeatGroup(tuple(rows)),))
 
 
 def lines_of(records: Sequence[Record], domain: str, classes: Sequence[str]) -> list[Line]:
-    """Return the mean routing of a source domain, then that of each class; no values for a class it does not have."""
+    """Return the mean routing of a source domain, then that of each class; None for a class that it lacks."""
     routing = [r for r in records if isinstance(r, RoutingRecord) and (r.role, r.domain) == ("source_val", domain)]
     if not routing:
-        raise MessiError(f"records.jsonl says nothing of the routing in {domain}.")
+        raise MessiError(f"records.jsonl contains no routing of {domain}.")
     whole = np.average([r.experts for r in routing], axis=0, weights=[r.count for r in routing]).tolist()
     by_class = {r.label: r.experts for r in routing}
     return [whole, *(by_class.get(label, [None] * len(whole)) for label in classes)]

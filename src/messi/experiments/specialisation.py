@@ -1,14 +1,17 @@
-"""Whether experts differ: cosine, effective rank and dead experts on the held-out domains of OfficeHome.
+"""Expert specialisation: cosine, effective rank and dead experts on the held-out domains of OfficeHome.
 
-Claim: MESSI's experts are almost orthogonal and fewer of them are dead; GMoE's experts say nearly the same.
+Claim: MESSI's experts are almost orthogonal and fewer of them are dead; the outputs of GMoE's experts are nearly equal.
 Command: messi reproduce specialisation --weights FOLDER
-Cost: 48 runs of 10,000 steps, and a pass of every model over its target.
+Cost: 48 runs of 10,000 steps, and one pass of every model over its target.
 With --scale small --jobs 2 it took 45 s on 2 CPU cores.
 """
 
 import itertools
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,13 +25,13 @@ from messi.diagnostics.recording import trace
 from messi.diagnostics.routing import DEAD_BELOW, RoutingTally, dead_rate
 from messi.diagnostics.specialisation import SpecialisationTally
 from messi.experiments.common.ablation import Ablation
-from messi.experiments.common.base import Figure, Section
-from messi.experiments.common.measured import Measured, Measurement, measured
+from messi.experiments.common.measuring import Measurement, read_measured
 from messi.experiments.common.methods import MESSI_OT
+from messi.experiments.common.paper_numbers import EXPERT_SPECIALIZATION
 from messi.experiments.common.results import Results, Value
-from messi.experiments.paper.ablations import EXPERT_SPECIALIZATION
-from messi.reports.paper_tables import Column, Row, Table
-from messi.reports.plots import heat_map
+from messi.reports.charts import HeatGroup, HeatMap, HeatRow, heat_figure
+from messi.reports.plan_page import Figure, Section
+from messi.reports.table import Column, Row, Table
 from messi.sweeps.plan import Planned
 
 METHODS: dict[str, AlgorithmConfig] = {
@@ -45,9 +48,12 @@ COLUMNS = (
 )
 
 
+# Measuring: with the model.
+
+
 @dataclass(frozen=True)
 class Experts:
-    """What the experts of a model do with its target."""
+    """What the experts of a model do on its target."""
 
     cosine: Tensor
     """[M, M]"""
@@ -55,15 +61,15 @@ class Experts:
     """[3] one for every column of the table."""
 
 
-def look(algorithm: Algorithm, loader: Loader) -> Experts:
-    """Add up what the experts do with every example of the target, batch by batch."""
-    sealed = loader.data
+def measure_experts(algorithm: Algorithm, loader: Loader) -> Experts:
+    """Accumulate outputs and routing over all examples of the target, batch by batch."""
+    data = loader.data
     traces = trace(algorithm, loader, "target")
     first = next(traces)
     similarity = SpecialisationTally(len(first.experts.outputs))
     routing = RoutingTally(
-        num_domains=len(sealed.domains("target")),
-        num_classes=len(sealed.classes),
+        num_domains=len(data.domains("target")),
+        num_classes=len(data.classes),
         num_experts=first.experts.routing.shape[1],
     )
     for one in itertools.chain([first], traces):
@@ -76,35 +82,39 @@ def look(algorithm: Algorithm, loader: Loader) -> Experts:
 
 EXPERTS = Measurement(
     name="specialisation",
-    what="what its experts do with the target",
+    what="what its experts do on the target",
     settings={"dead_below": DEAD_BELOW},
-    measure=look,
+    measure=measure_experts,
     kind=Experts,
 )
 
 
+# Reporting: from files.
+
+
 @dataclass(frozen=True, kw_only=True)
 class Specialisation(Ablation):
-    """How alike the experts of a model are, and how many are used."""
+    """How similar the experts of a model are, and how many are used."""
 
     title: ClassVar[str] = "Expert specialisation on OfficeHome"
     claim: ClassVar[str] = (
         "The mean cosine between two experts is 0.01 with MESSI, 0.50 without L_div, 0.35 with OMoE and 0.92 with GMoE."
     )
-    cost: ClassVar[str] = "48 runs of 10,000 steps, and a pass of every model over its target"
+    cost: ClassVar[str] = "48 runs of 10,000 steps, and one pass of every model over its target"
+    measurement: ClassVar[Measurement[Any] | None] = EXPERTS
     reduced: ClassVar[str] = f"{Ablation.reduced}; OMoE and GMoE, which need a vision transformer, are left out"
 
     def runs(self) -> list[Planned]:
         """Return a run for every seed, target and method."""
         return self.planned(self._methods, self.benchmark("office_home"))
 
-    def sections(self, results: Results) -> list[Section]:
-        """Return the table, and the cosines of every method as a picture."""
-        found = measured(results, EXPERTS)
+    def report(self, results: Results) -> list[Section]:
+        """Return the table, and a heat map of the cosines for every method."""
+        found = read_measured(results, EXPERTS)
         explanation = (
             "Mean cosine between the outputs of two experts, effective rank of the outputs of all experts, and share "
-            f"of experts with a mean routing below {DEAD_BELOW:g}, on all of the target; the experts of MESSI's head, "
-            "or of the last block that has experts, for the class token"
+            f"of experts with a mean routing weight below {DEAD_BELOW:g}, on the whole target; for the experts of "
+            "MESSI's head, or of the last block with experts, at the class token"
         )
         table = Table(
             name="specialisation",
@@ -113,26 +123,27 @@ class Specialisation(Ablation):
             provenance=self.provenance(results),
             heads=("Method",),
             columns=COLUMNS,
-            groups=(tuple(self._row(found, method) for method in self._methods),),
+            groups=(tuple(self._row(results, found, method) for method in self._methods),),
         )
-        pictures = (self._picture(found, method) for method in self._methods)
+        pictures = (self._picture(results, found, method) for method in self._methods)
         return [table, *(picture for picture in pictures if picture)]
 
-    def _row(self, found: Measured[Experts], method: str) -> Row:
+    def _row(self, results: Results, found: Mapping[Path, Experts], method: str) -> Row:
         paper = self.paper(EXPERT_SPECIALIZATION[method])
         cells = [
-            found.cell(paper.get(column.name), _number(found, place), method=method)
+            results.cell(paper.get(column.name), _number(found, place), method=method)
             for place, column in enumerate(COLUMNS)
         ]
         return Row((method,), tuple(cells), method == "MESSI")
 
-    def _picture(self, found: Measured[Experts], method: str) -> Figure | None:
-        runs = [outcome for outcome in found.where(method=method) if outcome.path in found.found]
+    def _picture(self, results: Results, found: Mapping[Path, Experts], method: str) -> Figure | None:
+        runs = [outcome for outcome in results.where(method=method) if outcome.path in found]
         if not runs:
             return None
-        mean = torch.stack([found.found[run.path].cosine for run in runs]).mean(0)
-        names = [str(number) for number in range(1, len(mean) + 1)]
-        svg = heat_map(f"{method}: cosine between experts", names, names, mean.tolist())
+        mean = torch.stack([found[run.path].cosine for run in runs]).mean(0)
+        names = tuple(str(number) for number in range(1, len(mean) + 1))
+        rows = tuple(HeatRow(name, tuple(row)) for name, row in zip(names, mean.tolist(), strict=True))
+        svg = heat_figure(HeatMap(f"{method}: cosine between experts", "expert", names, (HeatGroup(rows),)))
         how = self.provenance(Results(runs))
         caption = (
             f"Mean cosine between the outputs of {method}'s experts over the targets, {len(runs)} runs. "
@@ -146,5 +157,5 @@ class Specialisation(Ablation):
         return {name: method for name, method in METHODS.items() if not (self.small and name in IN_BLOCKS)}
 
 
-def _number(found: Measured[Experts], place: int) -> Value:
-    return lambda outcome: float(found.found[outcome.path].numbers[place])
+def _number(found: Mapping[Path, Experts], place: int) -> Value:
+    return lambda outcome: float(found[outcome.path].numbers[place]) if outcome.path in found else math.nan

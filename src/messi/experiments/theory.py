@@ -1,7 +1,7 @@
-"""Section 3 of the paper, computed: every statement checked on finite distributions, without any estimate.
+"""Section 3 of the paper: every statement checked exactly on finite distributions.
 
-Claim: adding domains shrinks the set of globally invariant representations and the label information they can hold,
-while one representation for each subset of domains keeps it. Where a statement needs more than the text says, the
+Claim: adding domains shrinks the set of globally invariant representations and the label information they can contain,
+while one representation for each subset of domains preserves it. If a statement requires more than the text states, the
 table has a row that does not hold, with a counterexample.
 Command: messi reproduce theory
 Cost: a few seconds on a CPU.
@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from messi.experiments.common.base import Experiment, Section, Text
+from messi.experiments.common.base import Experiment
 from messi.experiments.common.results import Results
-from messi.experiments.common.theory.claim import Claim
-from messi.experiments.common.theory.global_invariance import global_claims
-from messi.experiments.common.theory.subset_invariance import subset_claims
+from messi.experiments.theory_claims.global_invariance import global_claims
+from messi.experiments.theory_claims.subset_invariance import subset_claims
+from messi.experiments.theory_claims.worlds import Claim
+from messi.reports.plan_page import Section, Text
 from messi.sweeps.plan import Planned
 
 _HEADER = ("Statement", "In one sentence", "Holds", "Cases", "Numbers (bits)", "Checked on")
@@ -49,16 +50,16 @@ class Theory(Experiment):
 
     title: ClassVar[str] = "The theory of invariance, checked on finite distributions"
     claim: ClassVar[str] = (
-        "Global invariance holds less label information the more domains there are; one representation for each "
-        "subset of domains keeps it."
+        "Globally invariant representations contain less label information the more domains there are; one "
+        "representation for each subset of domains preserves it."
     )
     cost: ClassVar[str] = "seconds on a CPU; nothing is trained"
     reduced: ClassVar[str] = ""
 
     def runs(self) -> list[Planned]:
-        """Return none: everything is computed."""
+        """Return none: everything is computed directly."""
         return []
 
-    def sections(self, results: Results) -> list[Section]:  # noqa: ARG002 (there are none)
+    def report(self, results: Results) -> list[Section]:  # noqa: ARG002 (there are none)
         """Return the table of statements."""
         return [Text("theory", table(claims()))]

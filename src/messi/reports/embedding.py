@@ -1,4 +1,4 @@
-"""Examples as points of a plane, before and after the expert head, to be coloured by domain, class or expert."""
+"""Examples as points in a plane, before and after the expert head, coloured by domain, class or expert."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from messi.core.run_documents import Embedding as Points
 from messi.reports.runs import FinishedRun
 
 LOOKS = 24
-"""Colours times kinds of dots; what is not among the most frequent so many shares a last, grey look."""
+"""Combinations of colours and kinds of dots for the most frequent names; the rest share one grey look."""
 SIZE = 1000
-"""Points lie in a square of this size."""
+"""The side of the square that contains all points."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Marks:
     """The points of one domain, class and expert."""
 
     looks: dict[str, int]
-    """By what the points are coloured by."""
+    """By the way to colour them."""
     text: str
     points: tuple[tuple[int, int], ...]
 
@@ -42,7 +42,7 @@ class Plane:
 
 @dataclass(frozen=True)
 class Embedding:
-    """The plots of one run and a legend for each way to colour them."""
+    """The plots of one run, and a legend for each way to colour them."""
 
     planes: tuple[Plane, ...]
     legends: dict[str, tuple[Key, ...]]
@@ -50,7 +50,7 @@ class Embedding:
 
 
 def embedding_of(run: FinishedRun) -> Embedding | None:
-    """Return the embedding of a run's examples, if it has one."""
+    """Return the embedding of a run's examples; None if it has none."""
     found = run.diagnostics.get("embedding")
     if not found or not found["before"]:
         return None
@@ -73,10 +73,10 @@ def embedding_of(run: FinishedRun) -> Embedding | None:
 
 
 def _parts(found: Points) -> dict[str, list[tuple[float, float]]]:
-    """Return the plots to draw; without anything between encoder and classifier there is but one."""
+    """Return the points of every plot; there is one plot if nothing is between encoder and classifier."""
     if found["after"] == found["before"]:
-        return {"What the encoder gives and the classifier reads": found["before"]}
-    return {"What the encoder gives": found["before"], "What the classifier reads": found["after"]}
+        return {"Encoder output and classifier input": found["before"]}
+    return {"Encoder output": found["before"], "Classifier input": found["after"]}
 
 
 def _domains(run: FinishedRun) -> list[str]:
@@ -85,7 +85,7 @@ def _domains(run: FinishedRun) -> list[str]:
 
 
 def _legend(indices: Sequence[int], names: Sequence[str]) -> tuple[Key, ...]:
-    """Give every name a look, and a common one to all but the most frequent where there are too many."""
+    """Assign a look to every name; if there are too many, all but the most frequent share one."""
     counts = Counter(indices)
     kept = sorted(sorted(counts, key=lambda index: -counts[index])[:LOOKS])
     keys = [Key(look, names[index], counts[index]) for look, index in enumerate(kept)]
@@ -100,7 +100,7 @@ def _marks(names: tuple[str, ...], looks: dict[str, dict[str, int]], points: Seq
 
 
 def _fit(points: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
-    """Scale points to the square: both axes alike, so that distances can be compared."""
+    """Scale points to the square, both axes equally, so that distances can be compared."""
     lows, highs = ([pick(point[axis] for point in points) for axis in (0, 1)] for pick in (min, max))
     scale = SIZE / (max(high - low for low, high in zip(lows, highs, strict=True)) or 1.0)
     middles = [(low + high) / 2 for low, high in zip(lows, highs, strict=True)]

@@ -1,48 +1,95 @@
-"""One page of an experiment: its tables and figures, and how every run stands. A single file that needs no network."""
+"""The tables, figures and texts of an experiment as files, as one Markdown document and on one self-contained page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from messi.core.files import write_text
-from messi.reports.page import templates, values
-from messi.reports.page_frame import render_page
+from messi.reports.html import environment, render_page
+from messi.reports.page import run_values
 from messi.reports.runs import FinishedRun
+from messi.reports.table import Table
+from messi.reports.table_formats import FORMATS, html, markdown
 
-Value = str | int | float | None
+
+@dataclass(frozen=True)
+class Text:
+    """Findings in words and simple tables."""
+
+    name: str
+    markdown: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An SVG and its caption."""
+
+    name: str
+    caption: str
+    svg: str
+
+
+Section = Table | Figure | Text
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPage:
-    """What is on the page."""
+    """The page of an experiment."""
 
     title: str
     claim: str
     facts: Mapping[str, str]
     """Shown at the top, by name."""
-    parts: Sequence[str]
-    """Tables and figures, as HTML that their renderers have made safe."""
-    runs: Sequence[Mapping[str, Value]]
-    """A row for every run; all have the same keys."""
+    sections: Sequence[Section]
+    runs: Table
+    """A row for every run."""
     command: str
-    closer: Sequence[FinishedRun]
+    """Which repeats the experiment."""
+    featured: Sequence[FinishedRun]
     """Runs to show in detail."""
-    of_many: int
-    """How many methods have finished runs, of which they are one each."""
+    methods: int
+    """How many methods have finished runs; ``featured`` holds one run each of some of them."""
 
     def write(self, out: Path) -> None:
         """Write the page."""
-        page = render_page(
-            templates(),
-            "plan.html",
-            **{
-                **(values(self.closer) if self.closer else {}),
-                "plan": self,
-                "title": self.title,
-                "parts": [Markup(part) for part in self.parts],  # noqa: S704
-                "runs": self.closer,
-            },
-        )
-        write_text(out, page)
+        values = {
+            **(run_values(self.featured) if self.featured else {}),
+            "plan": self,
+            "title": self.title,
+            "parts": [Markup(section_html(section)) for section in self.sections],  # noqa: S704 (made by templates)
+            "runs": self.featured,
+        }
+        write_text(out, render_page("plan.html", **values))
+
+
+def section_files(section: Section) -> dict[str, str]:
+    """Return the files of a section by name."""
+    if isinstance(section, Text):
+        return {f"{section.name}.md": section.markdown}
+    if isinstance(section, Figure):
+        return {f"{section.name}.svg": section.svg}
+    return {f"{section.name}.{ending}": write(section) for ending, write in FORMATS.items()}
+
+
+def section_markdown(section: Section) -> str:
+    """Return a section as part of a Markdown document; figures are linked."""
+    if isinstance(section, Table):
+        return markdown(section).strip()
+    if isinstance(section, Figure):
+        return f"![{section.caption}]({section.name}.svg)\n\n{section.caption}"
+    return section.markdown.strip()
+
+
+def section_html(section: Section) -> str:
+    """Return a section as part of a page."""
+    if isinstance(section, Table):
+        return html(section)
+    if isinstance(section, Figure):
+        svg = Markup(section.svg)  # noqa: S704 (made by a template)
+        return environment().get_template("figure.html").render(svg=svg, caption=section.caption)
+    words: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(section.markdown)
+    boxed = words.replace("<table>", '<div class="scroll"><table class="results prose">')
+    return boxed.replace("</table>", "</table></div>")

@@ -1,4 +1,4 @@
-"""A finished run folder as values, and the names that tell several runs apart."""
+"""Reads finished run folders, and labels runs by what distinguishes them."""
 
 import os
 from collections import Counter
@@ -15,12 +15,12 @@ from messi.core.rundir import RunDir
 
 RecordType = TypeVar("RecordType", TrainRecord, EvaluationRecord, RoutingRecord, ExampleRecord)
 _REPEATED = ("target", "seed")
-"""Settings in which runs of one method differ; they come first in a label."""
+"""The settings in which runs of one method differ; they come first in a label."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """What the files of a finished run say."""
+    """The content of a finished run folder."""
 
     path: Path
     config: dict[str, Any]
@@ -40,15 +40,15 @@ class FinishedRun:
     """The role that the selection rule reads."""
     selected_step: int
     averaged_steps: tuple[int, int] | None
-    """The first and the last step that the weights are the mean of; None where they are those of the selected step."""
+    """The first and the last of the averaged steps; None if the weights are those of the selected step."""
     target_part: str
     protocol: str
-    """Its name, and the settings that are not its own."""
+    """Its name, and the settings that differ from it."""
     records: tuple[Record, ...]
     diagnostics: Diagnostics
-    """What ``diagnostics.json`` says; empty where the folder has none."""
+    """The content of ``diagnostics.json``; empty if the folder has none."""
     label: str = ""
-    """What to call it; by default by what tells it from other runs on a page."""
+    """Its name on a page; by default, what distinguishes it from the other runs."""
 
     def of_kind(self, kind: type[RecordType]) -> list[RecordType]:
         """Return the records of one kind."""
@@ -56,21 +56,21 @@ class FinishedRun:
 
     @property
     def label_noise(self) -> float:
-        """Chance that the data gives an example a wrong label on purpose, where its config has such a setting."""
+        """The share of labels that the data set makes wrong deliberately; 0 if it has no such setting."""
         return float(self.config["data"].get("label_noise", 0))
 
     @property
     def one_expert_each(self) -> bool:
-        """Whether every input went to one expert, with weight 1, however sure the router was, as in GMoE's blocks."""
+        """Whether every input goes to one expert with weight 1, regardless of the router's confidence, as in GMoE."""
         return self.diagnostics.get("router") == "blocks" and self.diagnostics.get("routing", {}).get("entropy") == 0
 
     @property
     def marked_step(self) -> int:
-        """The step to mark in a curve over steps; 0 where the weights are of several."""
+        """The step to mark in a curve; 0 if the weights are averaged over several."""
         return 0 if self.averaged_steps else self.selected_step
 
     def selected(self, role: Role) -> list[EvaluationRecord]:
-        """Return how the selected model did on every domain in a role."""
+        """Return the evaluations of the selected model on every domain in a role."""
         evaluations = [r for r in self.of_kind(EvaluationRecord) if r.averaged == bool(self.averaged_steps)]
         return [r for r in evaluations if r.role == role and r.step == self.selected_step]
 
@@ -122,12 +122,12 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def run_labels(runs: Sequence[FinishedRun], *, besides: Collection[str] = ()) -> list[str]:
-    """Name every run by its label, or by its algorithm and the settings, besides some, that tell runs of it apart."""
+    """Name every run by its label, or by its algorithm and the settings, except some, that distinguish its runs."""
     flats = [{key: value for key, value in flatten(run.config).items() if key not in besides} for run in runs]
     labels = [run.label for run in runs]
     for algorithm in {run.algorithm for run in runs}:
         places = [place for place, run in enumerate(runs) if run.algorithm == algorithm]
-        for place, words in zip(places, _told_apart([flats[place] for place in places]), strict=True):
+        for place, words in zip(places, _distinguished([flats[place] for place in places]), strict=True):
             labels[place] = labels[place] or ", ".join([algorithm, *words])
     total, seen = Counter(labels), Counter[str]()
     for place, label in enumerate(labels):
@@ -137,22 +137,22 @@ def run_labels(runs: Sequence[FinishedRun], *, besides: Collection[str] = ()) ->
     return labels
 
 
-def _told_apart(flats: Sequence[dict[str, str]]) -> list[list[str]]:
-    """Return for each of several configs its target and seed, where these differ, and the other settings that it needs.
+def _distinguished(flats: Sequence[dict[str, str]]) -> list[list[str]]:
+    """Return the words that distinguish each of several configs: target and seed if they differ, then other settings.
 
-    It needs those of a few telling settings in which it is not like most configs, target and seed aside.
+    Of a few distinctive settings, those are named in which the config differs from most others.
     """
     repeated = [key for key in _REPEATED if len({flat.get(key) for flat in flats}) > 1]
     others = [{key: value for key, value in flat.items() if key not in _REPEATED} for flat in flats]
     distinct = [other for place, other in enumerate(others) if other not in others[:place]]
-    telling = _telling_settings(distinct)
+    distinctive = _distinctive_settings(distinct)
     usual = {}
-    for key in telling:
+    for key in distinctive:
         value, number = Counter(other.get(key) for other in distinct).most_common(1)[0]
         if 2 * number > len(distinct):
             usual[key] = value
-    short = Counter(map(_last_part, telling))
-    names = {key: part if short[part := _last_part(key)] <= 1 else key for key in [*repeated, *telling]}
+    short = Counter(map(_last_part, distinctive))
+    names = {key: part if short[part := _last_part(key)] <= 1 else key for key in [*repeated, *distinctive]}
     return [
         [
             f"{name} {flat[key]}" if key in flat else f"no {name}"
@@ -163,13 +163,13 @@ def _told_apart(flats: Sequence[dict[str, str]]) -> list[list[str]]:
     ]
 
 
-def _telling_settings(flats: Sequence[dict[str, str]]) -> list[str]:
-    """Choose settings that tell several different configs apart: each time the one that leaves the fewest alike."""
+def _distinctive_settings(flats: Sequence[dict[str, str]]) -> list[str]:
+    """Choose settings that distinguish several configs: each time the one that leaves the fewest equal."""
     keys = list(dict.fromkeys(key for flat in flats for key in flat))
     chosen: list[str] = []
 
     def alike(more: Sequence[str]) -> int:
-        """Return how many ordered pairs, each config with itself included, agree in what is chosen and in more."""
+        """Return how many ordered pairs, each config with itself included, agree in the chosen settings and in more."""
         groups = Counter(tuple(flat.get(key) for key in [*chosen, *more]) for flat in flats)
         return sum(number * number for number in groups.values())
 
@@ -179,5 +179,5 @@ def _telling_settings(flats: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _last_part(key: str) -> str:
-    """Return the part of a dotted name that says most: of ``data.name`` that is the first."""
+    """Return the most informative part of a dotted name; for ``data.name`` it is the first."""
     return key.removesuffix(".name").rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""What is needed to judge the runs: settings, data and versions side by side."""
+"""The settings, data and versions of runs, side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ from messi.reports.runs import FinishedRun, flatten
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting in every run; None where a run does not have it."""
+    """The value of one setting in every run; None if a run does not have it."""
 
     name: str
     values: tuple[str | None, ...]
 
     @property
     def common(self) -> bool:
-        """Whether all runs have it, with one value."""
+        """Whether all runs have it with the same value."""
         return len(set(self.values)) == 1
 
     @property
     def differs(self) -> bool:
-        """Whether two runs have it with different values."""
+        """Whether two runs have different values."""
         return len(set(self.values) - {None}) > 1
 
 
 def settings_table(runs: Sequence[FinishedRun]) -> dict[str, list[Setting]]:
-    """Return the settings of all runs under one heading each for config, data and versions."""
+    """Return the settings of all runs under the headings config, data, and versions."""
     parts = {
         "Config": [flatten(run.config) for run in runs],
         "Data": [_data(run) for run in runs],
@@ -46,6 +46,6 @@ def _data(run: FinishedRun) -> dict[str, str]:
 def _side_by_side(flats: Sequence[dict[str, str]]) -> list[Setting]:
     names = list(dict.fromkeys(name for flat in flats for name in flat))
     parts = [name.partition(".")[0] for name in names]
-    # What only the second run has would otherwise stand at the end, far from the settings that it belongs to.
+    # Otherwise settings that only the second run has would come last, far from the part they belong to.
     names.sort(key=lambda name: parts.index(name.partition(".")[0]))
     return [Setting(name, tuple(flat.get(name) for flat in flats)) for name in names]

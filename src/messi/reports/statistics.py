@@ -1,4 +1,4 @@
-"""What repeated runs say together: means with their spread, averages over targets, differences, domain growth."""
+"""Statistics of repeated runs: means with their spread, averages over targets, paired differences, domain growth."""
 
 import math
 import statistics
@@ -17,16 +17,20 @@ Scores = Mapping[tuple[str, int], float]
 """A value for every pair of target and seed."""
 
 RESAMPLES = 10_000
-"""Of a bootstrap interval."""
+"""For a bootstrap interval."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A mean over n values and how far they spread; neither a single value nor one that is not finite has a spread."""
+    """A mean over n values and their spread; None for a single value or a mean that is not finite."""
 
     mean: float
     spread: float | None
     n: int
+
+    def in_percent(self) -> "Summary":
+        """Return the summary of shares in percent."""
+        return Summary(100 * self.mean, None if self.spread is None else 100 * self.spread, self.n)
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Worst:
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean difference over n pairs and its 95 % bootstrap interval; None where a target has a single pair."""
+    """A mean difference over n pairs and its 95 % bootstrap interval; None if a target has a single pair."""
 
     mean: float
     interval: tuple[float, float] | None
@@ -50,28 +54,28 @@ class Difference:
 class Growth:
     """How accuracy changes with the number of source domains, over seeds.
 
-    The peak is where the mean over seeds is highest, the same place for every seed. The mean of each seed's own highest
-    value would be higher the noisier the seeds are, and its drop larger.
+    The peak is the number of domains with the highest mean over seeds, the same for every seed. The mean of the seeds'
+    individual maxima would grow with their noise, and so would the drop.
     """
 
     peak_at: int
-    """The number of domains at the peak of the mean curve; the smaller one of equals."""
+    """The number of domains at the peak of the mean curve; the smallest if several are equal."""
     peak: Summary
-    """At that number."""
+    """The accuracy there."""
     last: Summary
-    """At the largest number of domains."""
+    """The accuracy at the largest number of domains."""
     drop: Summary
-    """From the peak to the last, seed by seed."""
+    """Peak minus last, seed by seed."""
     relative_drop: Summary
-    """As a share of the seed's value at the peak."""
+    """The drop as a share of the seed's accuracy at the peak."""
     average: Summary
-    """Over all numbers of domains."""
+    """The mean over all numbers of domains."""
 
 
 def summarise(values: Sequence[float], *, dispersion: Dispersion = "deviation") -> Summary:
     """Return the mean, the spread and the number of values."""
     if not values:
-        raise MessiError("A mean needs at least one value, but `values` is empty; leave what was not measured empty.")
+        raise MessiError("A mean requires at least one value, but `values` is empty; leave the cell empty instead.")
     mean, n = statistics.mean(values), len(values)
     if n == 1 or not math.isfinite(mean):
         spread = None
@@ -83,17 +87,16 @@ def summarise(values: Sequence[float], *, dispersion: Dispersion = "deviation") 
 
 
 def target_average(scores: Scores, targets: Sequence[str], *, dispersion: Dispersion = "deviation") -> Summary | None:
-    """Average over targets seed by seed, then summarise over seeds; None where a target lacks one of the seeds."""
+    """Average over targets seed by seed, then summarise over seeds; None if a target lacks a seed."""
     seeds = _complete_seeds(scores, targets)
     averages = [statistics.fmean(scores[target, seed] for target in targets) for seed in seeds]
     return summarise(averages, dispersion=dispersion) if averages else None
 
 
 def worst_target(scores: Scores, targets: Sequence[str], *, dispersion: Dispersion = "deviation") -> Worst | None:
-    """Return the target with the lowest mean over seeds; None where a target lacks one of the seeds.
+    """Return the target with the lowest mean over seeds; None if a target lacks a seed.
 
-    The minimum is taken of the means. The mean over seeds of each seed's minimum would be lower the noisier the
-    seeds are, and would belong to no single target.
+    The mean of the seeds' individual minima would decrease with their noise and would not belong to a single target.
     """
     seeds = _complete_seeds(scores, targets)
     if not seeds:
@@ -104,17 +107,17 @@ def worst_target(scores: Scores, targets: Sequence[str], *, dispersion: Dispersi
 
 
 def whole_seeds(scores: Scores, targets: Sequence[str]) -> dict[tuple[str, int], float]:
-    """Return the scores of the seeds that have one for every target."""
+    """Return the scores of the seeds that have a score for every target."""
     whole = {seed for _, seed in scores if all((target, seed) in scores for target in targets)}
     return {key: value for key, value in scores.items() if key[1] in whole}
 
 
 def paired_difference(scores: Scores, baseline: Scores, targets: Sequence[str]) -> Difference | None:
-    """Return by how much scores exceed the baseline's, paired by target and seed.
+    """Return the difference to a baseline, paired by target and seed; None if a target has no pair.
 
     The mean is taken over the pairs of each target and then over targets. The interval is a percentile bootstrap that
-    draws pairs within each target, so that targets keep their weight; its random numbers are the same in every call.
-    With few seeds it is too narrow: three pairs can be drawn in ten ways only. None where a target has no pair.
+    draws pairs within each target, so targets keep their weight; its random numbers are the same in every call. With
+    few seeds it is too narrow: three pairs can be drawn in only ten ways.
     """
     pairs = _by_target({key: scores[key] - baseline[key] for key in scores.keys() & baseline.keys()})
     if not pairs or pairs.keys() != set(targets):
@@ -124,7 +127,7 @@ def paired_difference(scores: Scores, baseline: Scores, targets: Sequence[str]) 
     if any(len(values) == 1 for values in pairs.values()):
         return Difference(mean, None, n)
     random = np.random.default_rng(0)
-    # Sorted, so that neither the order of the mapping nor the names of seeds decide what is drawn.
+    # Sorted, so that the draws depend neither on the order of the mapping nor on the seeds' numbers.
     groups = [np.sort(pairs[target]) for target in sorted(pairs)]
     drawn = [random.choice(group, (RESAMPLES, len(group))).mean(axis=1) for group in groups]
     low, high = np.quantile(np.mean(drawn, axis=0), [0.025, 0.975])
@@ -132,7 +135,7 @@ def paired_difference(scores: Scores, baseline: Scores, targets: Sequence[str]) 
 
 
 def growth(curves: Sequence[Mapping[int, float]]) -> Growth | None:
-    """Summarise accuracy by number of source domains, one whole curve for every seed; None where there is none."""
+    """Summarise curves of accuracy by number of source domains, one complete curve per seed; None if there is none."""
     if not curves:
         return None
     numbers = sorted(curves[0])
@@ -150,7 +153,7 @@ def growth(curves: Sequence[Mapping[int, float]]) -> Growth | None:
 
 
 def _complete_seeds(scores: Scores, targets: Sequence[str]) -> list[int]:
-    """Return all seeds if there is a score for every one of them and every target, else none."""
+    """Return all seeds if every target has a score for each of them, otherwise none."""
     seeds = sorted({seed for _, seed in scores})
     return seeds if targets and all((t, seed) in scores for t in targets for seed in seeds) else []
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from messi.cli.common.output import Row, print_rows, say
+from messi.reports.number_format import percent
+from messi.reports.result_tables import ResultRow, result_rows
 from messi.reports.runs import read_run
-from messi.reports.tables import ResultRow, percent, result_rows
 
 _SETTINGS = ("Selection", "Target part", "Seed", "Protocol")
 """Columns that become one line below the table if all rows agree in them."""

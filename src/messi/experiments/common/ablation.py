@@ -1,4 +1,4 @@
-"""What the ablations share: variants on the paper's data, or on digits, with domains held out in turn."""
+"""The base of all ablations: variants of a method on one of the paper's data sets, with domains held out in turn."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -8,14 +8,13 @@ from typing import Annotated, ClassVar
 from messi.algorithms.common.base import AlgorithmConfig
 from messi.core.config import OPEN, Bounds
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.experiments.common.backbones import DEIT_S, pretrained, title
 from messi.experiments.common.base import Experiment
-from messi.experiments.common.diagnostics import learned
-from messi.experiments.common.differences import On, differences
-from messi.experiments.common.domainbed.data import BENCHMARKS, STAND_IN, Benchmark, DataName
+from messi.experiments.common.benchmarks import BENCHMARKS, STAND_IN, Benchmark, DataName
+from messi.experiments.common.methods import DEIT_S, backbone_title, pretrained
 from messi.experiments.common.results import Results
+from messi.experiments.common.tables import On, differences, learned
 from messi.models.encoder import EncoderConfig
-from messi.reports.paper_tables import Provenance, Published, Table
+from messi.reports.table import Provenance, Published, Table
 from messi.sweeps.plan import Planned
 
 SMALL = dataclasses.replace(STAND_IN, targets={angle: STAND_IN.targets[angle] for angle in ("0", "75")})
@@ -25,7 +24,7 @@ SMALL_TRAINING = TrainingConfig(steps=300, batch_per_domain=16, evaluate_every=1
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation(Experiment):
-    """Variants that differ in the method alone."""
+    """Runs that differ only in the method."""
 
     reduced: ClassVar[str] = (
         "5,000 embedded digits, rotated by six angles, instead of the paper's data, two of them held out in turn, a "
@@ -33,16 +32,16 @@ class Ablation(Experiment):
     )
 
     path: str | None = None
-    """The folder that holds the data sets' folders; by default they are looked for in $MESSI_HOME/data."""
+    """Folder that contains the folders of the data sets; by default $MESSI_HOME/data."""
     weights: str | None = None
-    """A folder with pretrained weights, BACKBONE.safetensors or BACKBONE.pth, instead of a download."""
+    """Folder with pretrained weights, BACKBONE.safetensors or BACKBONE.pth; by default they are downloaded."""
     backbone: str = DEIT_S
-    """A timm model instead of the paper's DeiT-S/16; the small scale has its own."""
+    """A timm model; by default the paper's DeiT-S/16. The small scale uses its own."""
     steps: Annotated[int, Bounds(minimum=1)] | None = None
-    """Training steps instead of the protocol's; the small scale has its own."""
+    """Training steps; by default the protocol's. The small scale uses its own."""
 
     def benchmark(self, name: DataName) -> Benchmark:
-        """Return one of the paper's data sets, or what stands in for it at the small scale."""
+        """Return one of the paper's data sets, or its replacement at the small scale."""
         return SMALL if self.small else BENCHMARKS[name]
 
     def planned(self, methods: Mapping[str, AlgorithmConfig], benchmark: Benchmark) -> list[Planned]:
@@ -58,11 +57,11 @@ class Ablation(Experiment):
         ]
 
     def paper(self, numbers: Mapping[str, Published]) -> Mapping[str, Published]:
-        """Return the paper's numbers of a row, or none where they are of another data set or backbone."""
+        """Return the paper's numbers of a row; none if they belong to another data set or backbone."""
         return {} if self.small or self.backbone != DEIT_S else numbers
 
     def provenance(self, results: Results) -> Provenance:
-        """Say how the numbers came about."""
+        """Return how the numbers were obtained."""
         stated = results.provenance(data=self._data(results), reduced=self.reduced if self.small else "")
         steps = dict.fromkeys(outcome.run.config.resolved().training.steps for outcome in results.outcomes)
         if len(steps) == 1:
@@ -71,7 +70,7 @@ class Ablation(Experiment):
         return dataclasses.replace(stated, protocol=f"messi, {counts} steps")
 
     def differences(self, results: Results, on: On = "the target") -> Table:
-        """Return by how much every variant exceeds the one that all are compared with."""
+        """Return the differences of every variant to the one that all are compared with."""
         name, provenance = f"{self.name}_differences", self.provenance(results)
         return differences(results, name=name, baseline=self.compared_with, provenance=provenance, on=on)
 
@@ -82,7 +81,7 @@ class Ablation(Experiment):
     def _data(self, results: Results) -> str:
         titles = _different(results, "data")
         targets = f"held out: {', '.join(_different(results, 'target'))}" if len(titles) == 1 else "all targets"
-        backbone = title(SMALL_BACKBONE if self.small else self.backbone)
+        backbone = backbone_title(SMALL_BACKBONE if self.small else self.backbone)
         return f"{', '.join(titles)}, {targets}; backbone {backbone}"
 
     def _config(self, method: AlgorithmConfig, benchmark: Benchmark, target: str, seed: int) -> RunConfig:

@@ -1,37 +1,25 @@
-"""What every experiment of the paper offers: its runs, and what is made of their results."""
+"""What an experiment is: a table or figure of the paper as runs, measurements and a report.
+
+To add one, write a file in ``experiments/`` with a class of the same name that states title, claim and cost and defines
+
+1. ``runs``: what to train;
+2. ``measurement``, only if the report needs more than runs record: what to measure on every finished model;
+3. ``report``: tables and figures, made from files alone.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from messi.core.config import Bounds, Config
 from messi.core.registry import Registry
+from messi.experiments.common.measuring import Measurement
 from messi.experiments.common.results import Results
-from messi.reports.paper_tables import Table
+from messi.reports.plan_page import Section
 from messi.sweeps.plan import Planned
 
 EXPERIMENTS = Registry("experiment", "messi.experiments")
 Scale = Literal["full", "small"]
-
-
-@dataclass(frozen=True)
-class Text:
-    """Findings in words and simple tables."""
-
-    name: str
-    markdown: str
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A picture and what it shows."""
-
-    name: str
-    caption: str
-    svg: str
-
-
-Section = Table | Figure | Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,22 +29,24 @@ class Experiment(Config, ABC):
     registry: ClassVar[Registry | None] = EXPERIMENTS
     title: ClassVar[str]
     claim: ClassVar[str]
-    """What the paper says that it shows."""
+    """What the paper concludes from it."""
     cost: ClassVar[str]
-    """What the full scale takes, measured where it was."""
+    """Of the full scale: runs, steps and, if known, the measured time."""
+    measurement: ClassVar[Measurement[Any] | None] = None
+    """What to measure on every finished model before the report; None if runs record everything."""
     scale: Scale = "full"
-    """As in the paper, or small enough for 2 CPU cores; a small result says what was reduced."""
+    """As in the paper, or small enough for 2 CPU cores; a small result states what was reduced."""
     seeds: Annotated[int, Bounds(minimum=1)] = 3
-    """Number of runs of everything, with the seeds 0, 1 and so on; the small scale has one."""
+    """Number of repetitions, with seeds 0, 1, ...; the small scale uses one."""
 
     @property
     @abstractmethod
     def reduced(self) -> str:
-        """What is less at the small scale, which finishes on 2 CPU cores; empty where nothing has to be."""
+        """What the small scale reduces to finish on 2 CPU cores; empty if nothing needs to be reduced."""
 
     @property
     def compared_with(self) -> str:
-        """The method that the tables compare all others with; empty where there is none."""
+        """The method that tables compare all others with; empty if there is none."""
         return ""
 
     @property
@@ -70,8 +60,8 @@ class Experiment(Config, ABC):
 
     @abstractmethod
     def runs(self) -> list[Planned]:
-        """Return what is to be trained."""
+        """Return what to train."""
 
     @abstractmethod
-    def sections(self, results: Results) -> list[Section]:
-        """Return tables and figures of the results so far."""
+    def report(self, results: Results) -> list[Section]:
+        """Return tables and figures of the finished runs; reads files only."""

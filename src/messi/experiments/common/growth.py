@@ -1,4 +1,4 @@
-"""What the experiments on Rotated-Colored MNIST share: the first K environments, within a budget of examples."""
+"""The base of the experiments on Rotated-Colored MNIST: K source domains within a fixed budget of examples."""
 
 from dataclasses import dataclass, replace
 
@@ -8,26 +8,26 @@ from messi.data.datasets.common.digits import EMBEDDED
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.base import Experiment
-from messi.experiments.common.differences import On, differences
 from messi.experiments.common.results import Results
+from messi.experiments.common.tables import On, differences
 from messi.models.encoder import EncoderConfig
-from messi.reports.paper_tables import Column, Provenance, Row, Table
+from messi.reports.table import Column, Provenance, Row, Table
 
 BUDGET = 35_000
-"""Of all source domains together; the paper's curves appear with it and with the nested order (docs/method.md)."""
+"""Examples of all source domains together; with it and the nested order the paper's curves appear (docs/method.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Growing(Experiment):
+class GrowthExperiment(Experiment):
     """Runs with K source domains and the same target."""
 
     digits: str = "download"
-    """MNIST: 'download', an .npz file, or a folder with its four files; the small scale has the embedded digits."""
+    """MNIST: 'download', an .npz file, or a folder with its four files; the small scale uses embedded digits."""
     steps: int = 600
-    """Training steps; the paper does not say how many. The small scale has 150."""
+    """Training steps; the paper does not state them. The small scale uses 150."""
 
     def config(self, algorithm: AlgorithmConfig, number: int, seed: int, *, learning_rate: float = OPEN) -> RunConfig:
-        """Return the run of a method with a number of source domains."""
+        """Return the run of a method with a given number of source domains."""
         digits, backbone = (EMBEDDED, "tiny_cnn") if self.small else (self.digits, "small_cnn")
         data = RotatedColoredMNIST(digits=digits, num_sources=number, budget=None if self.small else BUDGET)
         steps, size = (150, 16) if self.small else (self.steps, 64)
@@ -52,7 +52,7 @@ class Growing(Experiment):
         columns: tuple[Column, ...],
         rows: tuple[Row, ...],
     ) -> Table:
-        """Return a table that says how its numbers came about."""
+        """Return a table that states how its numbers were obtained."""
         return Table(
             name=name,
             title=title,
@@ -64,7 +64,7 @@ class Growing(Experiment):
         )
 
     def differences(self, results: Results, on: On = "the target") -> Table:
-        """Return by how much every method exceeds the one that all are compared with."""
+        """Return the differences of every method to the one that all are compared with."""
         name, provenance = f"{self.name}_differences", self._provenance(results)
         return differences(results, name=name, baseline=self.compared_with, provenance=provenance, within="K", on=on)
 

@@ -1,27 +1,29 @@
-"""The tables and figures of an experiment as files: for papers, for spreadsheets, for people."""
+"""Writes what an experiment found: tables and figures as files, one Markdown document and one page."""
 
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
-from markdown_it import MarkdownIt
-
+from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.core.info import version
 from messi.core.rundir import RunDir
-from messi.experiments.common.base import Experiment, Figure, Section, Text
-from messi.experiments.common.featured_runs import CloserLook, look_closer
+from messi.experiments.common.base import Experiment
+from messi.experiments.common.measuring import measure
 from messi.experiments.common.results import Results, last_line, source_accuracy, target_accuracy
-from messi.reports.paper_tables import Table
-from messi.reports.plan_page import PlanPage, Value
-from messi.reports.table_csv import as_csv
-from messi.reports.table_html import html
-from messi.reports.table_latex import latex
-from messi.reports.table_markdown import markdown
+from messi.reports.page import read_for_page
+from messi.reports.plan_page import PlanPage, Section, section_files, section_markdown
+from messi.reports.runs import FinishedRun
+from messi.reports.statistics import Summary
+from messi.reports.table import Cell, Column, Row, Table
 from messi.sweeps.plan import Outcome
+
+MOST_FEATURED = 6
+"""Runs shown in detail; a page with so many has a few megabytes."""
+_TASK = ("data", "target", "K", "seed")
+"""The labels in which runs of one method differ."""
 
 
 @dataclass(frozen=True)
@@ -31,34 +33,79 @@ class Written:
     document: str
     """All tables in Markdown."""
     left_out: tuple[str, ...]
-    """A line for every run that the closer look was to show, but could not read."""
+    """A line for every run that was to be shown in detail but could not be read."""
+
+
+@dataclass(frozen=True)
+class Featured:
+    """The runs that a page shows in detail, one per method."""
+
+    runs: Sequence[FinishedRun]
+    damaged: dict[Path, str]
+    """Why chosen runs are missing, by folder."""
+    methods: int
+    """How many methods have finished runs."""
 
 
 def default_folder(experiment: Experiment) -> Path:
-    """Return where a plan goes when the user does not say."""
+    """Return the folder of a plan if the user names none."""
     return Path("reproduce") / (f"{experiment.name}-small" if experiment.small else experiment.name)
 
 
 def write_results(
     experiment: Experiment, outcomes: Sequence[Outcome], folder: Path, *, page: Path | None = None
 ) -> Written:
-    """Write tables and figures in every format, one document and one page.
+    """Measure models if the experiment requires it, then write tables and figures in every format and the page.
 
-    They go to the folder of the plan, which the document names as the user gave it; the page may go elsewhere.
+    Files go to the folder of the plan, which the document names as the user gave it; the page may go elsewhere.
     """
-    sections = experiment.sections(Results(outcomes))
+    results = Results(outcomes)
+    if experiment.measurement:
+        results = measure(results, experiment.measurement)
+    sections = experiment.report(results)
     tables = folder / "tables"
     tables.mkdir(parents=True, exist_ok=True)
     for section in sections:
-        for name, text in _files(section).items():
+        for name, text in section_files(section).items():
             write_text(tables / name, text)
     command = _command(experiment, folder)
     document = _document(experiment, sections, command)
     write_text(tables / "README.md", document)
-    closer = look_closer(outcomes, experiment.compared_with)
-    _page(experiment, outcomes, sections, command, closer).write(page or folder / "report.html")
-    left_out = (f"left out  {path.name} from the closer look: {why}" for path, why in closer.damaged.items())
+    featured = featured_runs(outcomes, experiment.compared_with)
+    _page(experiment, outcomes, sections, command, featured).write(page or folder / "report.html")
+    left_out = (f"left out  {path.name} from the runs in detail: {why}" for path, why in featured.damaged.items())
     return Written(document, tuple(left_out))
+
+
+def featured_runs(outcomes: Sequence[Outcome], compared_with: str) -> Featured:
+    """Read one run of the method that others are compared with and of the last other methods, the very last first."""
+    done = [outcome for outcome in outcomes if outcome.state == "done"]
+    methods = list(dict.fromkeys(_labels(outcome, of_task=False) for outcome in done))
+    others = [method for method in reversed(methods) if method != compared_with]
+    chosen = [*(method for method in methods if method == compared_with), *others][:MOST_FEATURED]
+    runs: list[FinishedRun] = []
+    damaged: dict[Path, str] = {}
+    for method, outcome in _on_one_task(done, chosen).items():
+        try:
+            runs.append(read_for_page(outcome.path, method))
+        except MessiError as error:
+            damaged[outcome.path] = str(error)
+    return Featured(runs, damaged, len(methods))
+
+
+def _on_one_task(done: Sequence[Outcome], methods: Sequence[str]) -> dict[str, Outcome]:
+    """Return the runs on the last target, seed and number of domains that all methods finished, or each one's last."""
+    by_task: dict[str, dict[str, Outcome]] = {}
+    for outcome in done:
+        by_task.setdefault(_labels(outcome, of_task=True), {})[_labels(outcome, of_task=False)] = outcome
+    shared = [found for found in by_task.values() if found.keys() >= set(methods)]
+    chosen = shared[-1] if shared else {_labels(outcome, of_task=False): outcome for outcome in done}
+    return {method: chosen[method] for method in methods}
+
+
+def _labels(outcome: Outcome, *, of_task: bool) -> str:
+    """Name the task of a run, or its method."""
+    return ", ".join(str(value) for name, value in outcome.labels.items() if (name in _TASK) == of_task)
 
 
 def _page(
@@ -66,7 +113,7 @@ def _page(
     outcomes: Sequence[Outcome],
     sections: Sequence[Section],
     command: str,
-    closer: CloserLook,
+    featured: Featured,
 ) -> PlanPage:
     states = Counter(outcome.state for outcome in outcomes)
     failed = {outcome.path: last_line(outcome.reason) for outcome in outcomes if outcome.state == "failed"}
@@ -74,84 +121,63 @@ def _page(
         title=experiment.title,
         claim=experiment.claim,
         facts={
-            "Runs": ", ".join(f"{number} {state}" for state, number in states.items()) or "none are needed",
+            "Runs": ", ".join(f"{number} {state}" for state, number in states.items()) or "none required",
             "Reduced": experiment.reduced if experiment.small else "",
             "Trained on": _machines(outcomes),
             "Version": f"messi-dg {version()}",
         },
-        parts=[_html(section) for section in sections],
-        runs=[_row(outcome, failed | closer.damaged) for outcome in outcomes],
+        sections=sections,
+        runs=_runs_table(outcomes, failed | featured.damaged),
         command=command,
-        closer=closer.runs,
-        of_many=closer.of_many,
+        featured=featured.runs,
+        methods=featured.methods,
     )
 
 
 def _machines(outcomes: Sequence[Outcome]) -> str:
-    """Name what the finished runs were computed with."""
+    """Name the machines of the finished runs."""
     found = [RunDir(outcome.path).read_description().environment for outcome in outcomes if outcome.state == "done"]
     return "; ".join(dict.fromkeys(map(_machine, found)))
 
 
 def _machine(environment: Mapping[str, str]) -> str:
-    """Name the GPUs, or say that it was a CPU, where CUDA's version says nothing."""
+    """Name the GPU, or the CPU without the version of CUDA, which does not matter there."""
     gpu = environment.get("gpu", "none")
     device, names = ("CPU", ("torch", "python")) if gpu == "none" else (gpu, ("torch", "cuda", "python"))
     return ", ".join([device, *(f"{name} {environment[name]}" for name in names if name in environment)])
 
 
 def _document(experiment: Experiment, sections: Sequence[Section], command: str) -> str:
-    """Return all tables in Markdown; figures are linked."""
     parts = [f"# {experiment.title}", f"The paper's claim: {experiment.claim}"]
     if experiment.small and experiment.reduced:
-        parts.append(f"A reduced version: {experiment.reduced}. Its numbers are not the paper's experiment.")
+        parts.append(f"A reduced version: {experiment.reduced}. Its numbers are not those of the paper's experiment.")
     parts.append(f"    {command}")
-    return "\n\n".join([*parts, *map(_markdown, sections)]) + "\n"
+    return "\n\n".join([*parts, *map(section_markdown, sections)]) + "\n"
 
 
-def _markdown(section: Section) -> str:
-    if isinstance(section, Table):
-        return markdown(section).strip()
-    if isinstance(section, Figure):
-        return f"![{section.caption}]({section.name}.svg)\n\n{section.caption}"
-    return section.markdown.strip()
+def _runs_table(outcomes: Sequence[Outcome], reasons: Mapping[Path, str]) -> Table:
+    """Return the state and the result of every run; the labels of runs are the heads."""
+    names = ("target %", "validation %", "step", "state", *(["reason"] if reasons else []), "folder")
+    return Table(
+        name="all runs",
+        heads=tuple(outcomes[0].labels) if outcomes else (),
+        columns=tuple(Column(name, "none", 0 if name == "step" else 1) for name in names),
+        groups=(tuple(_run_row(outcome, reasons) for outcome in outcomes),),
+    )
 
 
-def _html(section: Section) -> str:
-    if isinstance(section, Table):
-        return html(section)
-    if isinstance(section, Figure):
-        caption = f'<figcaption class="caption">{escape(section.caption)}</figcaption>'
-        return f'<figure class="scroll">{section.svg}{caption}</figure>'
-    words: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(section.markdown)
-    boxed = words.replace("<table>", '<div class="scroll"><table class="results prose">')
-    return boxed.replace("</table>", "</table></div>")
-
-
-def _files(section: Section) -> dict[str, str]:
-    if isinstance(section, Text):
-        return {f"{section.name}.md": section.markdown}
-    if isinstance(section, Figure):
-        return {f"{section.name}.svg": section.svg}
-    renderers = {"md": markdown, "csv": as_csv, "tex": latex, "html": html}
-    return {f"{section.name}.{ending}": render(section) for ending, render in renderers.items()}
-
-
-def _row(outcome: Outcome, reasons: Mapping[Path, str]) -> dict[str, Value]:
-    done = outcome.state == "done"
-    found: dict[str, Value] = {
-        "target %": f"{target_accuracy(outcome):.1f}" if done else None,
-        "validation %": f"{source_accuracy(outcome):.1f}" if done else None,
-        "step": outcome.result().selected_step if done else None,
-        "state": outcome.state,
-        **({"reason": reasons.get(outcome.path)} if reasons else {}),
-        "folder": outcome.path.name,
-    }
-    return {**outcome.labels, **found}
+def _run_row(outcome: Outcome, reasons: Mapping[Path, str]) -> Row:
+    numbers = [Cell()] * 3
+    if outcome.state == "done":
+        values = (target_accuracy(outcome), source_accuracy(outcome), outcome.result().selected_step)
+        numbers = [Cell(Summary(value, None, 1)) for value in values]
+    reason = [Cell(text=reasons.get(outcome.path, ""))] if reasons else []
+    cells = (*numbers, Cell(text=outcome.state), *reason, Cell(text=outcome.path.name))
+    return Row(tuple(map(str, outcome.labels.values())), cells)
 
 
 def _command(experiment: Experiment, folder: Path) -> str:
-    """Return the command that makes the same plan in the same folder, and so goes on with it."""
+    """Return the command that repeats the plan in the same folder and so resumes it."""
     default = type(experiment)().to_dict()
     words = ["messi", "reproduce", experiment.name]
     for name, value in experiment.to_dict().items():

@@ -1,4 +1,4 @@
-"""From the runs of a plan to the cells of a table."""
+"""From the runs of a plan to the cells of a table: everything here reads files and computes, nothing loads a model."""
 
 import math
 import statistics
@@ -9,12 +9,14 @@ from typing import Literal
 from messi.core.errors import MessiError
 from messi.core.info import version
 from messi.core.rundir import RunDir
-from messi.reports.paper_tables import Cell, Provenance, Published
+from messi.reports.measures import MEASURES
 from messi.reports.statistics import Summary, target_average, whole_seeds
+from messi.reports.table import Cell, Provenance, Published
 from messi.sweeps.plan import Label, Outcome
 
 CellState = Literal["done", "incomplete", "failed"]
 Value = Callable[[Outcome], float]
+"""A number from a finished run; NaN if the run does not have it."""
 
 
 def target_accuracy(outcome: Outcome) -> float:
@@ -22,24 +24,36 @@ def target_accuracy(outcome: Outcome) -> float:
     return 100 * statistics.fmean(outcome.result().target.values())
 
 
-def last_line(reason: str) -> str:
-    """Return what went wrong, without the trace before it, which lies in a file."""
-    return reason.strip().splitlines()[-1]
-
-
 def source_accuracy(outcome: Outcome) -> float:
-    """Return the accuracy on the held-out part of the sources in percent, the mean over domains."""
+    """Return the accuracy on the validation part of the source domains in percent, the mean over domains."""
     return 100 * statistics.fmean(outcome.result().source_val.values())
+
+
+def diagnostic(measure: str, *, unit: float | None = None) -> Value:
+    """Return what reads a measure of ``reports.measures`` from a run, in the unit of its column or in another one."""
+    wanted = MEASURES[measure]
+    divisor = unit or wanted.short_unit or wanted.unit
+
+    def value(outcome: Outcome) -> float:
+        found = wanted.value(RunDir(outcome.path).read_diagnostics())
+        return math.nan if found is None else found / divisor
+
+    return value
+
+
+def last_line(reason: str) -> str:
+    """Return the error itself, without the traceback before it."""
+    return reason.strip().splitlines()[-1]
 
 
 @dataclass(frozen=True)
 class Results:
-    """How the runs of a plan stand, and what the finished ones found."""
+    """The state of the runs of a plan, and the results of the finished ones."""
 
     outcomes: Sequence[Outcome]
 
     def readable(self, read: Callable[[RunDir], object]) -> "Results":
-        """Return the same, with every finished run as failed of which ``read`` finds a file missing or damaged."""
+        """Return the same results, with every finished run as failed whose file ``read`` finds missing or damaged."""
         return Results([_checked(outcome, read) for outcome in self.outcomes])
 
     def where(self, **labels: Label) -> list[Outcome]:
@@ -47,7 +61,7 @@ class Results:
         return [o for o in self.outcomes if all(o.labels.get(key) == value for key, value in labels.items())]
 
     def summary(self, value: Value = target_accuracy, **labels: Label) -> Summary | None:
-        """Average a value over targets seed by seed, then summarise over the seeds that are complete."""
+        """Average a value over targets seed by seed, then summarise the complete seeds."""
         targets = list(dict.fromkeys(str(o.labels.get("target", "")) for o in self.where(**labels)))
         return target_average(whole_seeds(self.scores("target", value, **labels), targets), targets)
 
@@ -57,21 +71,24 @@ class Results:
         return {(str(o.labels.get(by, "")), int(o.labels["seed"])): value(o) for o in done}
 
     def cell(self, paper: Published | None = None, value: Value = target_accuracy, **labels: Label) -> Cell:
-        """Return the cell of a table for the runs with some labels; empty where those that are done have no value."""
+        """Return the cell of the runs with some labels; empty if the finished ones do not have the value."""
         found = self.summary(value, **labels)
         if found and math.isnan(found.mean):
             return Cell(paper=paper)
         return replace(self.state(**labels), ours=found, paper=paper)
 
     def state(self, **labels: Label) -> Cell:
-        """Return a cell without a value that says what became of the runs with some labels."""
-        states = {outcome.state for outcome in self.where(**labels)}
-        reasons = [outcome.reason for outcome in self.where(**labels) if outcome.state == "failed"]
-        state: CellState = "failed" if reasons else "incomplete" if states - {"done"} else "done"
-        return Cell(state=state, reason=last_line(reasons[0]) if reasons else "")
+        """Return a cell without a value that states what happened to the runs with some labels."""
+        runs = self.where(**labels)
+        failed = [outcome.reason for outcome in runs if outcome.state == "failed"]
+        unmeasured = [outcome.reason for outcome in runs if outcome.state != "failed" and outcome.reason]
+        waiting = any(outcome.state != "done" for outcome in runs)
+        state: CellState = "failed" if failed else "incomplete" if waiting else "done"
+        reasons = [last_line(reason) for reason in failed] + unmeasured
+        return Cell(state=state, reason=reasons[0] if reasons else "")
 
     def provenance(self, *, data: str, reduced: str = "") -> Provenance:
-        """Say how the numbers came about; the runs of a plan differ in method, target and seed alone."""
+        """Return how the numbers were obtained; the runs of a plan differ only in method, target and seed."""
         config = self.outcomes[0].run.config.resolved()
         settings = config.training
         return Provenance(

@@ -1,1 +1,0 @@
-"""The rows, the data sets and the tables of the experiment on DomainBed's data."""
