@@ -42,7 +42,7 @@ def test_n_stands_once_and_nothing_is_said_of_deviations(tmp_path: Path) -> None
     assert "| MESSI | PACS | 8 | 2.00 | 1.25 | 2.75 |" in markdown(table)
     assert "paired by target and seed" in table.caption
     assert "bootstrap within each target" in table.caption
-    for absent in ("±", "In brackets", "Mean over seeds", "What is empty"):
+    for absent in ("±", "In brackets", "Mean over seeds", "Empty cells"):
         assert absent not in table.caption
 
 

@@ -30,7 +30,7 @@ HOLD = {
     "Lemma (subset-conditioned invariance)",
     "Corollary",
     "Theorem 3, the constructive example",
-    "Theorem 3, where the input settles the label",
+    "Theorem 3, if the input determines the label",
     "Theorem 3, in general",
 }
 FAIL = {
@@ -38,7 +38,7 @@ FAIL = {
     "Theorem 2 without its premise",
     "Theorem 3, a sentence of its proof",
     "Theorem 3, subsets that depend on the input",
-    "Theorem 3, its premise as written",
+    "Theorem 3, its premise as stated",
 }
 FUNCTIONS = tuple(partitions(4))
 
@@ -65,7 +65,7 @@ def test_the_numbers_of_the_examples_are_those_found_by_hand(checked: dict[str, 
     moving = checked["Proposition 1 and Theorem 2, I(Z;Y) over the domains in K"].numbers
     assert f"K = {{1,2}}: {binary_entropy(0.1):.3f}" in moving
     assert f"K = {{1,2,3}}: {binary_entropy(1.1 / 3):.3f}" in moving
-    premise = checked["Theorem 3, its premise as written"].numbers
+    premise = checked["Theorem 3, its premise as stated"].numbers
     assert f"I(X;Y|S) = {1 - (binary_entropy(0.1) + binary_entropy(0.4)) / 2:.3f}, best by subset 0.000" in premise
     parity = checked["Theorem 3, subsets that depend on the input"].numbers
     assert f"global {1 - binary_entropy(0.25):.3f}, by subset 0.000" in parity
