@@ -1,14 +1,14 @@
-"""Images per second of a trained model's predictions: messi against plain timm, on a GPU, or on a CPU without one.
+"""Images per second of a trained model's predictions: messi against plain timm, on a GPU or else on a CPU.
 
     python benchmarks/bench_inference.py [--save]
 
-DeiT-S/16 and DeiT-Ti/16 with MESSI's head, random weights, 7 classes. messi predicts as everywhere else: ``predict`` in
-batches of 512 in bfloat16 on a GPU, of 64 in float32 on a CPU; raw images are resized to 224 x 224 and normalised on
-the way. ``Model.predict`` does the same from a tensor in the host's memory, which it also packs and sends. The other
-side is timm's forward and the same head, in ``inference_mode``, on inputs that are ready on the device; autocast is
-around all batches, so that it converts the weights once. Every side ends with its answers on the host.
-Before anything is timed, the answers of every side are compared with timm's in float32. Logits are compared without
-their mean over the classes, which no probability depends on. The sides take turns; a speed is the median over them.
+DeiT-S/16 and DeiT-Ti/16 with MESSI's head, random weights, 7 classes. messi predicts as in every other command:
+``predict`` in batches of 512 in bfloat16 on a GPU, of 64 in float32 on a CPU, including the resize of raw images to
+224 x 224 and their normalisation. ``Model.predict`` does the same from a tensor in host memory, which it also packs and
+sends. The other side is timm's forward with the same head, in ``inference_mode``, on inputs that are ready on the
+device; autocast encloses all batches, so it converts the weights once. Every side ends with predictions on the host.
+Before anything is timed, the predictions of every side are compared with timm's in float32. Logits are compared without
+their mean over the classes, which does not affect probabilities. The sides take turns; a speed is a median.
 """
 
 import platform
@@ -40,24 +40,24 @@ BATCH = batch_size(DEVICE)
 SMALL, TINY = "deit_small_patch16_224", "deit_tiny_patch16_224"
 NAMES = {SMALL: "DeiT-S/16", TINY: "DeiT-Ti/16"}
 NUMBERS = {SMALL: 4096, TINY: 4096} if ON_GPU else {SMALL: 64, TINY: 128}
-HOSTED = 1024  # the most that go through Model.predict
+HOSTED = 1024  # maximum number that goes through Model.predict
 SIDE, CLASSES, COMPARED, PLAIN_BATCH, THREADS = 256, 7, 64, 64, 2
 TURNS = 3
 HELD_TO_ERROR = 0.03 if ON_GPU else 1e-5
-CLEAR = 0.05  # of the logits' standard deviation: what bfloat16 must not turn round
+CLEAR = 0.05  # of the logits' standard deviation: a difference that bfloat16 must not reverse
 PLAIN = f"timm, float32, batch {PLAIN_BATCH}"
 
 
 @dataclass(frozen=True)
 class Contest:
-    """A model, and N images as each side wants them."""
+    """A model, and N images in the form that each side takes."""
 
     model: Model
     algorithm: MESSI
     pictures: Tensor
     """[at most HOSTED, 3, SIDE, SIDE] uint8, on the host."""
     placed: Images
-    """All of them, as near to the device as a run has them."""
+    """All of them, placed as in a run."""
     ready: Tensor
     """[N, 3, 224, 224] float32, on the device."""
 
@@ -75,7 +75,7 @@ class Contest:
         return cls(model, algorithm, pictures[:HOSTED], placed, ready)
 
     def sides(self) -> dict[str, Callable[[int], Tensor]]:
-        """Return what there is to time: functions that answer for the first ``number`` images."""
+        """Return the sides to time: functions that predict the first ``number`` images."""
         sides: dict[str, Callable[[int], Tensor]] = {
             PLAIN: lambda n: self.plain(n, PLAIN_BATCH, low=False),
             "messi, `Model.predict`, uint8 tensor on the host": self.called,
@@ -88,7 +88,7 @@ class Contest:
         return sides
 
     def called(self, number: int) -> Tensor:
-        """Predict as a user does; the logarithms of probabilities are logits, too."""
+        """Predict as a user does; the logarithms of probabilities are logits."""
         return self.model.predict(self.pictures[:number]).probabilities.log()
 
     def resized(self, number: int) -> Tensor:

@@ -1,12 +1,12 @@
-"""Input on two CPU cores: messi's loader against DomainBed's way, on the same generated JPEGs.
+"""Input on two CPU cores: messi's loader against DomainBed's input pipeline, on the same generated JPEGs.
 
     python benchmarks/bench_input_cpu.py [--save]
 
 DomainBed decodes each image with Pillow for every batch and transforms it with torchvision, in worker processes of
-one DataLoader per source domain; it starts 8 of them for each, whatever the machine has. messi decodes every image
-once and augments from the mapped store. The images have at most 320 pixels on a side, so that both sides see the same
-pixels; larger ones would cost only DomainBed more. Before anything is timed, decoded pixels are compared bit for bit,
-and augmented ones, given the same parameters, with torchvision's.
+one DataLoader per source domain; it starts 8 of them for each, on any machine. messi decodes every image once and
+augments from the mapped store. The images have at most 320 pixels per side, so both sides process the same pixels;
+larger images would only slow down DomainBed. Before anything is timed, decoded pixels are compared bit for bit, and
+augmented pixels are compared with torchvision's for the same parameters.
 """
 
 import os
@@ -53,7 +53,7 @@ CHANGES = (
 
 
 def make_jpegs(root: Path) -> None:
-    """Write smooth colours with noise, which cost as much to decode as photographs do."""
+    """Write smooth colours with noise, which take as long to decode as photographs."""
     rng = np.random.default_rng(0)
     for domain in DOMAINS:
         for label in CLASSES:
@@ -66,7 +66,7 @@ def make_jpegs(root: Path) -> None:
 
 
 def messi_loader(root: Path) -> tuple[Loader, float]:
-    """Return the loader, and how long it took to decode all images."""
+    """Return the loader and the time to decode all images."""
     start = time.perf_counter()
     examples = Folder(path=str(root)).load()
     seconds = time.perf_counter() - start
@@ -91,7 +91,7 @@ def messi_loader(root: Path) -> tuple[Loader, float]:
 
 
 def domainbed_batches(root: Path, workers: int) -> Generator[torch.Tensor]:
-    """Yield batches as DomainBed makes them."""
+    """Yield batches from DomainBed's pipeline."""
     transform = transforms.Compose(
         [
             transforms.RandomResizedCrop(224, scale=(0.7, 1.0)),
@@ -140,7 +140,7 @@ def images_per_second(batch: Callable[[], object]) -> float:
 
 
 def measure(root: Path) -> list[tuple[str, float]]:
-    """Return the median speeds; every side warms up, and has the machine for itself."""
+    """Return the median speeds; every side warms up and runs alone."""
     results = []
     for workers in (8, 1):
         batches = domainbed_batches(root, workers)

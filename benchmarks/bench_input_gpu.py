@@ -2,11 +2,11 @@
 
     python benchmarks/bench_input_gpu.py [--save]
 
-The data are random images of PACS's number and size (9,991 of 227 x 227 pixels, 1.5 GB) on the GPU. A batch is 3 x 32
-images at 224 x 224 with the whole augmentation, its random draws included. The other side is torchvision v2 image by
-image on the same GPU. Images are compared with torchvision's, given the same parameters, before anything is timed.
-A training step is compared with the same step on one constant batch; both take turns in short stretches, and the
-ratio is the median over the turns: what else the host does then slows both sides of a turn.
+The data are random images in the number and size of PACS (9,991 of 227 x 227 pixels, 1.5 GB) on the GPU. A batch is
+3 x 32 images at 224 x 224 with the whole augmentation, including its random draws. The other side is torchvision v2,
+image by image, on the same GPU. Before anything is timed, images are compared with torchvision's for the same
+parameters. A training step is compared with the same step on one constant batch. Both take turns in short stretches and
+the ratio is the median over the turns, so other work of the host slows both sides of a turn.
 """
 
 import statistics
@@ -50,7 +50,7 @@ HELD_TO_MS, HELD_TO_RATIO = 1.0, 1.03
 
 
 def make_images() -> Images:
-    """Return random smooth colours with noise, as photographs have, packed as a store is."""
+    """Return random smooth colours with noise, like photographs, packed like a store."""
     stream = torch.Generator(DEVICE).manual_seed(0)
     parts = []
     for start in range(0, NUMBER, 500):
@@ -89,7 +89,7 @@ def make_loader(images: Images) -> Loader:
 
 
 def torchvision_images(images: Images, drawn: augment.Parameters) -> Tensor:
-    """Do what the parameters say with torchvision's functions, image by image."""
+    """Apply the parameters with torchvision's functions, image by image."""
     results = []
     for i, image in enumerate(images):
         result = functional.resized_crop(image, *drawn.boxes[i].tolist(), [224, 224], antialias=True)
@@ -101,7 +101,7 @@ def torchvision_images(images: Images, drawn: augment.Parameters) -> Tensor:
 
 
 def assert_equal_results(images: Images) -> str:
-    """Compare every step to one level of 255, and the chain, in which each of six steps may round the other way."""
+    """Compare every step to within 1/255, and the chain, in which each of six steps may round differently."""
     some = images.select(slice(0, 96))
     drawn = augment.draw_parameters(some.sizes, torch.Generator().manual_seed(2))
     neutral = torch.tensor([1.0, 1.0, 1.0, 0.0]).repeat(96, 1)
@@ -126,7 +126,7 @@ def compare(images: Images, drawn: augment.Parameters) -> Tensor:
 
 
 def milliseconds(work: Callable[[int], object], repeats: int) -> float:
-    """Return the mean time of one call, the GPU's included."""
+    """Return the mean time of one call, including the GPU."""
     torch.cuda.synchronize()
     start = time.perf_counter()
     for number in range(repeats):
@@ -142,7 +142,7 @@ def median_of(work: Callable[[int], object], repeats: int, turns: int = 7) -> fl
 
 
 def gpu_time(work: Callable[[int], object], repeats: int) -> float:
-    """Return the GPU's own time for one call: launched ahead, so that it never waits for the host."""
+    """Return the GPU time of one call; calls are queued ahead, so the GPU never waits for the host."""
     for number in range(WARM_UP):
         work(number)
     torch.cuda.synchronize()

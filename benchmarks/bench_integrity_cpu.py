@@ -1,13 +1,13 @@
-"""What checksums cost: loading a model, writing a checkpoint, a whole run, opening and reading a store.
+"""The cost of checksums: loading a model, writing a checkpoint, a whole run, opening and reading a store.
 
     python benchmarks/bench_integrity_cpu.py [--save]
 
-A model is loaded with its checksum compared, without that, and as version 0.1 did, from a file without a checksum into
-a network with drawn weights; all first give the same tensors, and they are timed in turn. So are the first reads of
-images. Everywhere else the time inside the checksums is measured apart, which does not drown in the machine's noise as
-the difference of two times does.
-Checksums are held to 2 % of the time without them; for loading, of the time that version 0.1 took. A checkpoint is
-written by a thread beside training, which does not wait for it: what that costs shows in the whole run.
+A model is loaded in three ways: with its checksum compared, without the comparison, and as in version 0.1, from a file
+without a checksum into a network with initialised weights. All three first give the same tensors, and take turns when
+timed; so do the first reads of images. Everywhere else the time inside the checksums is measured separately, because
+the difference of two times is smaller than the noise of the machine.
+Checksums must take at most 2 % of the time without them; for loading, of the time of version 0.1. A checkpoint is
+written by a thread during training, which does not wait for it: its cost is part of the whole run.
 """
 
 import json
@@ -51,7 +51,7 @@ BACKBONES = {"DeiT-Ti/16": "deit_tiny_patch16_224", "DeiT-S/16": "deit_small_pat
 
 
 class Stopwatch:
-    """Adds up the time inside the checksums."""
+    """Accumulates the time inside the checksums."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -65,7 +65,7 @@ class Stopwatch:
 
 
 def measure(work: Callable[[], object], times: int = TIMES) -> tuple[float, float]:
-    """Return the median time of some work, and that inside the checksums, in seconds."""
+    """Return the median time of a function, and of the checksums in it, in seconds."""
     work()
     totals, inside = [], []
     for _ in range(times):
@@ -105,7 +105,7 @@ def save(folder: Path, backbone: str) -> Path:
 
 
 def without_checksum(path: Path) -> Path:
-    """Write the same file as version 0.1 did."""
+    """Write the file in the format of version 0.1."""
     with safe_open(path, framework="pt") as file:
         values = json.loads(file.metadata()[METADATA])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -131,7 +131,7 @@ def models(folder: Path) -> list[str]:
 
 
 def loaded(what: str, path: Path, old: Path) -> str:
-    """Time in turn: a model with its checksum, without looking at it, and as version 0.1 loaded it."""
+    """Time in turn: a model with its checksum compared, without, and as in version 0.1."""
     stated = checksums.file_checksum(path)
 
     def blindly() -> None:
@@ -161,7 +161,7 @@ def checkpoint(folder: Path) -> list[str]:
 
 
 def whole_run(folder: Path) -> list[str]:
-    """Time a run with many checkpoints and everything that is written at its end."""
+    """Time a run with many checkpoints and all files that it writes at the end."""
     training = TrainingConfig(steps=60, evaluate_every=10)
     config = RunConfig(
         data=RotatedColoredMNIST(environments=10),
@@ -176,7 +176,7 @@ def whole_run(folder: Path) -> list[str]:
 
 
 def store(folder: Path) -> list[str]:
-    """Time the opening of a store, and the first augmentation of every image, before which it is compared."""
+    """Time opening a store, and the first augmentation of every image, which compares its checksum."""
     os.environ["MESSI_HOME"] = str(folder / "home")
     pixels = torch.randint(256, (IMAGES, 227, 227, 3), dtype=torch.uint8, generator=torch.manual_seed(0))
     for index, image in enumerate(pixels):
@@ -205,7 +205,7 @@ def store(folder: Path) -> list[str]:
 
 
 def in_turn(works: Sequence[Callable[[], object]], times: int) -> list[float]:
-    """Return the median times of several pieces of work, done one after the other, again and again."""
+    """Return the median times of several functions that take turns."""
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(times):
         for work, taken in zip(works, seconds, strict=True):
@@ -216,7 +216,7 @@ def in_turn(works: Sequence[Callable[[], object]], times: int) -> list[float]:
 
 
 def row(what: str, seconds: float, inside: float, held_to: float | None = HELD_TO) -> str:
-    """Return a line of the table, once it holds what it is held to."""
+    """Return a row of the table after checking its bound."""
     share = inside / (seconds - inside)
     assert held_to is None or share < held_to, f"{what}: checksums take {share:.2%}"
     return f"| {what} | {1e3 * seconds:.1f} | {1e3 * (seconds - inside):.1f} | {share:.2%} | |"

@@ -1,13 +1,13 @@
-"""The step of every method on a GPU, beside that of ERM.
+"""The step of every method on a GPU, compared with that of ERM.
 
     python benchmarks/bench_methods_gpu.py [--save]
 
-PACS's shape: 3 x 32 random images of 224 x 224, 7 classes, every method with its defaults and past its annealing, on
-DeiT-S/16, and on ResNet-50 what the paper has there. Before a method is timed, its captured steps are shown to leave
-the same bits behind as eager ones, with DeiT-Ti in the place of DeiT-S. A method and ERM on the same backbone take
-turns in short stretches; a ratio is the median over the turns. The paper's ratios, in a column of their own, are to
-ERM on ResNet-50, whatever the backbone of the method; so is the column before it. A step of DANN and CDANN is the mean
-of the discriminator's and the network's.
+The shape of PACS: 3 x 32 random images of 224 x 224, 7 classes, every method with its defaults and after annealing, on
+DeiT-S/16, and on ResNet-50 for the paper's ResNet-50 methods. Before a method is timed, its captured steps must leave
+the same bits as eager ones, with DeiT-Ti in place of DeiT-S. A method and ERM on the same backbone take turns in short
+stretches; a ratio is the median over the turns. The last two ratios, ours and the paper's, are relative to ERM on
+ResNet-50, regardless of the backbone of the method. A step of DANN and CDANN is the mean of the discriminator's and the
+network's.
 """
 
 import gc
@@ -32,13 +32,13 @@ STRETCH, TURNS = 12, 7
 
 @dataclass(frozen=True)
 class Method:
-    """What is timed."""
+    """A method to time."""
 
     name: str
     config: AlgorithmConfig
     flatness: Flatness = "none"
     paper: str = ""
-    """Its ratio to ERM on ResNet-50 there."""
+    """The paper's ratio to ERM on ResNet-50."""
 
     def make(self, backbone: str, *, capture: bool = True) -> Contestant:
         """Build the method with its optimizer."""
@@ -62,7 +62,7 @@ CONVOLUTIONAL = [
 
 
 def captured_is_eager(method: Method, backbone: str) -> bool:
-    """Return whether steps are captured; where they are, they must leave the bits of eager ones."""
+    """Return whether steps are captured; captured steps must leave the bits of eager ones."""
     eager, captured = contestants = [method.make(backbone, capture=capture) for capture in (False, True)]
     for contestant in contestants:
         contestant.milliseconds(STRETCH)
@@ -71,7 +71,7 @@ def captured_is_eager(method: Method, backbone: str) -> bool:
 
 
 def compare(erm: Contestant, method: Method, backbone: str, unit: float) -> str:
-    """Time a method in turns with ERM; return its row."""
+    """Time a method and ERM in turns; return its row."""
     captured = captured_is_eager(method, TINY if backbone == SMALL else backbone)
     other = method.make(backbone)
     other.milliseconds(STRETCH)

@@ -1,9 +1,9 @@
-"""Time and memory of `messi data prepare` against the number of images.
+"""Time and memory of `messi data prepare` by the number of images.
 
     python benchmarks/bench_prepare.py [--save]
 
-Each size is prepared by a process of its own, twice: the first time everything is decoded, the second time nothing is,
-which is what every later run waits for. Memory is the highest that the process ever had, Python and torch included.
+Each size is prepared twice, in a separate process: the first time everything is decoded, the second time nothing is,
+which is what every later run waits for. Memory is the peak of the process, including Python and torch.
 Before anything is timed, pixels in the store are compared with those that Pillow decodes.
 """
 
@@ -46,7 +46,7 @@ def make_images(root: Path, number: int) -> None:
 
 
 def prepare(root: str) -> None:
-    """Prepare in this process and print what it took."""
+    """Prepare in this process and print time and memory."""
     start = time.perf_counter()
     examples = Folder(path=root).load()
     seconds = time.perf_counter() - start

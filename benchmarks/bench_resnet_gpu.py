@@ -1,12 +1,12 @@
-"""ResNet-50 with frozen BatchNorm on a GPU: kernels that join BatchNorm, shortcut and ReLU against timm's own forward.
+"""ResNet-50 with frozen BatchNorm on a GPU: kernels that fuse BatchNorm, shortcut and ReLU against timm's forward.
 
     python benchmarks/bench_resnet_gpu.py [--save]
 
 A captured training step of ERM on 3 x 32 random images of 224 x 224, and the forward pass alone for 512 images; both
-sides channels last, under autocast in bfloat16, deterministic. Weights are random, statistics of BatchNorm those of a
-batch. Before anything is timed, captured steps are shown to leave the bits of eager ones, and features and gradients by
-kernels to be as near to those of the float32 network as timm's under autocast. The sides take turns in short stretches;
-a ratio is the median over the turns. Takes 40 seconds, most of it for compiling kernels and starting cuDNN.
+sides channels last, under bfloat16 autocast, deterministic. Weights are random; BatchNorm has the statistics of a
+batch. Before anything is timed, captured steps must leave the bits of eager ones, and the features and gradients of the
+kernels must be as close to those of the float32 network as timm's under autocast. The sides take turns in short
+stretches; a ratio is the median over the turns. Takes 40 seconds, mostly to compile kernels and initialise cuDNN.
 """
 
 import statistics
@@ -32,7 +32,7 @@ LAST_SCALE = 0.1  # of a block: with 1, the gradients of random weights are lost
 
 
 def make_encoder(*, fused: bool) -> Encoder:
-    """Return the encoder in training, or one of the same weights whose network is as timm builds it."""
+    """Return the encoder in training mode, or one with the same weights and timm's original network."""
     torch.manual_seed(0)
     config = EncoderConfig(backbone=RESNET, pretrained=False, frozen_batch_norm=True)
     encoder = config.build((3, 224, 224)).to(DEVICE)
@@ -45,11 +45,11 @@ def make_encoder(*, fused: bool) -> Encoder:
 
 
 def settle(network: nn.Module) -> None:
-    """Give BatchNorm the statistics of a batch, and let the last one of a block, whose scale starts at zero, count."""
+    """Set BatchNorm to the statistics of a batch, and the last scale of each block, initially zero, to a constant."""
     for name, module in network.named_modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.constant_(module.weight, LAST_SCALE if name.endswith("bn3") else 1.0)
-            module.momentum = None  # the first batch replaces what there was
+            module.momentum = None  # the first batch replaces the old statistics
     with torch.no_grad():
         network.train()(make_batch(COMPARED).inputs)
 
@@ -73,7 +73,7 @@ class Forward:
     images: Tensor
 
     def milliseconds(self, passes: int = 5) -> float:
-        """Return the GPU's time for one pass."""
+        """Return the GPU time of one pass."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
             start.record()
@@ -93,7 +93,7 @@ def assert_captured_is_eager() -> None:
 
 
 def answers(encoder: Encoder, images: Tensor, *, low: bool) -> tuple[Tensor, Tensor]:
-    """Return features, and the gradients of all parameters in one row."""
+    """Return the features, and the gradients of all parameters as one vector."""
     stream = torch.Generator(DEVICE).manual_seed(2)
     with torch.autocast("cuda", torch.bfloat16, enabled=low):
         features = encoder(images).float()
@@ -103,7 +103,7 @@ def answers(encoder: Encoder, images: Tensor, *, low: bool) -> tuple[Tensor, Ten
 
 
 def compare_answers() -> str:
-    """Return how far both sides are from the float32 network, after the fused one was found near enough."""
+    """Return how far both sides are from the float32 network, after checking the fused one."""
     plain, fused = (make_encoder(fused=fused) for fused in (False, True))
     images, parts = make_batch(COMPARED).inputs, []
     exact = answers(plain, images, low=False)
@@ -116,7 +116,7 @@ def compare_answers() -> str:
 
 
 def rows(name: str, turns: list[list[float]]) -> list[str]:
-    """Return the rows of timm's own side and ours."""
+    """Return the rows of timm's side and ours."""
     theirs, ours = map(statistics.median, zip(*turns, strict=True))
     ratio = statistics.median(b / a for a, b in turns)
     assert ratio < 1, f"{name}: the kernels must be faster, but take {ratio:.2f} times as long"
@@ -125,7 +125,7 @@ def rows(name: str, turns: list[list[float]]) -> list[str]:
 
 def main() -> None:
     save = parse("Time ResNet-50 with frozen BatchNorm on a GPU.").save
-    torch.backends.cudnn.allow_tf32 = False  # what is called float32 must be so
+    torch.backends.cudnn.allow_tf32 = False  # float32 must not become tf32
     with deterministic():
         assert_captured_is_eager()
         equal = compare_answers()

@@ -3,11 +3,11 @@
     python benchmarks/bench_small_gpu.py [--save]
 
 Each process is a whole run of MESSI with ``small_cnn`` on Rotated-Colored MNIST, 5 source domains x 32 images, with its
-records. The processes wait for each other at step 200 and are timed from there on; the total is the steps of all by
-the time from that moment to the end of the last. Their single evaluation comes after what is timed. Seeds differ. They
-take turns on the GPU, or run on it at once through MPS, as ``messi.sweeps`` starts them. The run of the first seed must
-leave the same records however many others share the GPU with it, and the same loss terms without capture, which is
-timed over fewer steps.
+records. The processes wait for each other at step 200 and are timed from there; the total is the number of steps of all
+processes divided by the time until the last one finishes. Their only evaluation comes after the timed steps. Seeds
+differ. The processes take turns on the GPU, or run concurrently through MPS, as ``messi.sweeps`` starts them. The run
+of the first seed must write the same records with any number of other processes, and the same loss terms without
+capture, which is timed over fewer steps.
 """
 
 import functools
@@ -37,16 +37,16 @@ from messi.sweeps.launchers.common.mps import shared_gpu
 DEVICE = "cuda"
 FIRST, TIMED, TIMED_EAGER, PROCESSES = 200, 1300, 300, (1, 2, 4, 8)
 DATA = RotatedColoredMNIST(environments=10, num_sources=5)
-WAIT_S = 60  # a process that failed never comes to the barrier
+WAIT_S = 60  # a failed process never reaches the barrier
 HELD_TO_RATIO = 1.0  # of four processes through MPS to one: they must raise total throughput
 
 barriers: dict[int, Barrier] = {}
-"""In a process of the pool: where a number of processes wait for each other, by that number."""
+"""In a process of the pool: the barriers by number of processes."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """One of the runs that are to be done at once."""
+    """One of the concurrent runs."""
 
     out: Path
     seed: int
@@ -56,14 +56,14 @@ class Order:
 
 
 class Watch:
-    """Waits for the other runs, and notes when this one's timed steps began and ended, the GPU's work included."""
+    """Waits for the other runs and records when the timed steps began and ended, including the GPU's work."""
 
     def __init__(self, barrier: Barrier, last: int) -> None:
         self.barrier, self.last = barrier, last
         self.start = self.end = 0.0
 
     def stepped(self, step: int) -> None:
-        """Look at the clock, which all processes share, at both ends of what is timed."""
+        """Read the clock, which all processes share, at the start and end of the timed steps."""
         if step == FIRST:
             torch.cuda.synchronize()
             self.barrier.wait(WAIT_S)
@@ -73,13 +73,13 @@ class Watch:
             self.end = time.monotonic()
 
     def started(self, step: int, steps: int) -> None:
-        """Nothing to note here or below."""
+        """Not used, like those below."""
 
     def logged(self, step: int, terms: Mapping[str, float]) -> None:
         """The run writes its records itself."""
 
     def evaluated(self, step: int, accuracy: float) -> None:
-        """What is timed is over by then."""
+        """The timed steps are over."""
 
     def finished(self) -> None:
         """Nothing is open."""
@@ -95,7 +95,7 @@ def config(order: Order) -> RunConfig:
 
 
 def begin(given: dict[int, Barrier]) -> None:
-    """Begin a process of the pool; barriers can be given to it only now."""
+    """Initialise a process of the pool; barriers can only be passed here."""
     torch.set_num_threads(1)
     barriers.update(given)
 
@@ -106,29 +106,29 @@ def examples() -> Examples:
 
 
 def warm_up(_: int) -> None:
-    """Load the digits and wait until all processes of the pool have."""
+    """Load the digits and wait for all processes of the pool."""
     examples()
     torch.zeros(1, device=DEVICE)
     barriers[max(PROCESSES)].wait(WAIT_S)
 
 
 def follow(order: Order) -> tuple[float, float]:
-    """Do a run in this process; return when its timed steps began and ended."""
+    """Run in this process; return when the timed steps began and ended."""
     watch = Watch(barriers[order.processes], FIRST + order.timed)
     run(config(order), out=order.out, device=DEVICE, capture=order.capture, observers=[watch], load=examples)
     return watch.start, watch.end
 
 
 def steps_per_second(pool: ProcessPoolExecutor, orders: Sequence[Order]) -> float:
-    """Do runs at once; return their steps per second, all together."""
+    """Do several runs concurrently; return their total steps per second."""
     futures = [pool.submit(follow, order) for order in orders]
-    times = [future.result() for future in as_completed(futures)]  # one that failed is first, and is raised
+    times = [future.result() for future in as_completed(futures)]  # a failed one comes first and is raised
     steps = sum(order.timed for order in orders)
     return steps / (max(end for _, end in times) - min(start for start, _ in times))
 
 
 def assert_equal_results(plans: Mapping[int, Sequence[Order]], eager: Order) -> None:
-    """Compare the run of the first seed with itself in company, and with its eager twin as far as that went."""
+    """Compare the run of the first seed with the same run among others, and with its shorter eager run."""
     alone, other = (RunDir(plans[number][-1].out).read_records() for number in (1, 2))
     assert other != alone, "another seed is another run"
     for number, orders in plans.items():

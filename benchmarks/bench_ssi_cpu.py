@@ -2,11 +2,11 @@
 
     python benchmarks/bench_ssi_cpu.py [--save]
 
-The shape is that of PACS: 3 domains x 32 images, 7 classes, 6 experts, width 384, 50 Sinkhorn rounds, epsilon 0.1 of
-the mean cost. The other side is what POT's documentation recommends to those who need the gradient of the value
-only: ``ot.solve`` on each slot's torch cost matrix with ``reg_type="KL"`` and ``grad="envelope"``, so neither side
-differentiates through the iterations; ``tol=0`` makes it do all 50 rounds, too. Both sides start from the same tensors
-and find the slots themselves. Values and gradients are compared before anything is timed.
+The shape is that of PACS: 3 domains x 32 images, 7 classes, 6 experts, width 384, 50 Sinkhorn iterations, epsilon 0.1
+of the mean cost. The other side is what POT's documentation recommends if only the gradient of the value is needed:
+``ot.solve`` on the torch cost matrix of each slot with ``reg_type="KL"`` and ``grad="envelope"``. Neither side
+differentiates through the iterations; ``tol=0`` makes POT do all 50 of them. Both sides start from the same tensors and
+find the slots themselves. Values and gradients are compared before anything is timed.
 """
 
 import itertools
@@ -42,7 +42,7 @@ class Batch:
 
 
 def make_batch() -> Batch:
-    """Return features that differ by class, by domain and by image, as an encoder's do."""
+    """Return features that differ by class, domain and image, like those of an encoder."""
     generator = torch.Generator().manual_seed(0)
     domains = torch.arange(DOMAINS).repeat_interleave(PER_DOMAIN)
     labels = torch.randint(CLASSES, domains.shape, generator=generator)
@@ -77,7 +77,7 @@ def pot_loss(batch: Batch) -> Tensor:
             weights.append(gates[0] * gates[1])
             costs += [ot.dist(features[x], features[y]) for features in batch.features]
     epsilon = EPSILON * torch.cat([cost.detach().flatten() for cost in costs]).mean().item()
-    with warnings.catch_warnings(action="ignore"):  # POT warns where it does not stop early
+    with warnings.catch_warnings(action="ignore"):  # POT warns if it does not stop early
         values = [
             ot.solve(cost, reg=epsilon, reg_type="KL", max_iter=ROUNDS, tol=0, grad="envelope").value for cost in costs
         ]

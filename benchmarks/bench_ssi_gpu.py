@@ -1,16 +1,16 @@
-"""SSI alone on a GPU: forward and backward, slot finding included.
+"""The SSI loss alone on a GPU: forward and backward, including slot finding.
 
     python benchmarks/bench_ssi_gpu.py [--save]
 
-A call from Python is timed until its result is there, and a replay of its CUDA graph among other replays, which is what
-it adds to a captured training step. Every value and gradient is compared with those in float64 on the CPU before it is
-timed, also that of a replay.
+Two times are measured: a call from Python until its result is available, and a replay of its CUDA graph among other
+replays, which is what the loss adds to a captured training step. Before it is timed, every value and gradient, also
+that of a replay, is compared with float64 on the CPU.
 
-The other sides do the same at the shape of PACS: they start from the same tensors, find the slots themselves and return
-value and gradient. Two loop over slots and experts: plain Sinkhorn with autograd through its rounds, and POT's
-``ot.solve`` as in ``bench_ssi_cpu``. Three take all slots at once, padded: POT's ``solve_batch``, geomloss, and messi
-without its kernels. ``solve_batch`` has no KL for masses of zero, so its entropy is taken, which differs by a constant.
-geomloss lowers epsilon by a schedule of its own instead of doing 50 rounds, and is less converged at its end.
+The other sides compute the same at the shape of PACS: they start from the same tensors, find the slots themselves and
+return value and gradient. Two loop over slots and experts: plain Sinkhorn with autograd through its iterations, and
+POT's ``ot.solve`` as in ``bench_ssi_cpu``. Three process all slots at once, padded: POT's ``solve_batch``, geomloss and
+messi without its kernels. ``solve_batch`` has no KL for masses of zero, so its entropy is used, which differs by a
+constant. geomloss decreases epsilon by its own schedule instead of doing 50 iterations, and is less converged.
 """
 
 import importlib.util
@@ -45,7 +45,7 @@ GEOMLOSS: Any = importlib.import_module("geomloss") if importlib.util.find_spec(
 
 @dataclass(frozen=True)
 class Shape:
-    """What a batch is made of; the domains are as equal as the number of images allows."""
+    """The shape of a batch; domain sizes differ by at most one image."""
 
     classes: int = 7
     domains: int = 3
@@ -76,7 +76,7 @@ Result = tuple[Tensor, Tensor]
 
 
 def make_batch(shape: Shape) -> Batch:
-    """Return features that differ by class, by domain and by image, as an encoder's do."""
+    """Return features that differ by class, domain and image, like those of an encoder."""
     stream = torch.Generator().manual_seed(0)
     domains = torch.arange(shape.images) * shape.domains // shape.images
     labels = torch.randint(shape.classes, domains.shape, generator=stream)
@@ -97,7 +97,7 @@ def messi_loss(batch: Batch, discrepancy: Discrepancy = "ot") -> Tensor:
 
 
 def loop(batch: Batch, solve: Callable[[Tensor, float], Tensor]) -> Tensor:
-    """Return the loss from the costs [N, P] of one slot of one expert after the other."""
+    """Return the loss from the costs [N, P] of each slot and expert in turn."""
     costs, weights = [], []
     for first, second in slots(batch.labels, batch.domains):
         gates = [torch.sigmoid(SHARPNESS * batch.routing[cell].mean(0)) for cell in (first, second)]
@@ -108,7 +108,7 @@ def loop(batch: Batch, solve: Callable[[Tensor, float], Tensor]) -> Tensor:
 
 
 def unrolled(cost: Tensor, epsilon: float) -> Tensor:
-    """Return the dual value of plain log-domain Sinkhorn; autograd goes through every round."""
+    """Return the dual value of plain log-domain Sinkhorn; autograd differentiates every iteration."""
     n, p = cost.shape
     f, g = cost.new_zeros(n), cost.new_zeros(p)
     for _ in range(ROUNDS):
@@ -119,7 +119,7 @@ def unrolled(cost: Tensor, epsilon: float) -> Tensor:
 
 def pot_loop(batch: Batch) -> Tensor:
     options = {"reg_type": "KL", "max_iter": ROUNDS, "tol": 0, "grad": "envelope"}
-    with warnings.catch_warnings(action="ignore"):  # POT warns where it does not stop early
+    with warnings.catch_warnings(action="ignore"):  # POT warns if it does not stop early
         return loop(batch, lambda cost, epsilon: POT.solve(cost, reg=epsilon, **options).value)
 
 
@@ -161,7 +161,7 @@ def geomloss_batch(x: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Side:
-    """Another way to the same loss."""
+    """Another implementation of the same loss."""
 
     name: str
     loss: Loss
@@ -186,7 +186,7 @@ def value_and_gradient(loss: Loss, batch: Batch) -> Result:
 
 
 def expected(loss: Loss, batch: Batch) -> Result:
-    """Return value and gradient in float64 on the CPU, where ``ssi_loss`` has no kernels."""
+    """Return value and gradient in float64 on the CPU."""
     return value_and_gradient(loss, send(batch, "cpu", torch.float64))
 
 
@@ -198,7 +198,7 @@ def check(result: Result, wanted: Result, name: str, within: float = GRADIENT_WI
 
 
 def time_call(loss: Loss, batch: Batch, repeats: int = REPEATS) -> float:
-    """Return the median time in ms of a call that is waited for."""
+    """Return the median time in ms of a synchronous call."""
     times, warm_up = [], min(WARM_UP, repeats // 2)
     for _ in range(warm_up + repeats):
         torch.cuda.synchronize()
@@ -210,7 +210,7 @@ def time_call(loss: Loss, batch: Batch, repeats: int = REPEATS) -> float:
 
 
 def time_replay(loss: Loss, batch: Batch) -> float:
-    """Return the GPU's median time in ms for a replay, launched ahead so that it never waits for the host."""
+    """Return the median GPU time in ms of a replay; replays are queued ahead, so the GPU never waits for the host."""
     value_and_gradient(loss, batch)  # compiles the kernels
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -231,7 +231,7 @@ def time_replay(loss: Loss, batch: Batch) -> float:
 
 
 def count(batch: Batch) -> int:
-    """Return the number of slots, those of all experts together."""
+    """Return the number of slots of all experts."""
     return len(find_slots(batch.labels, batch.domains).first) * len(batch.features)
 
 

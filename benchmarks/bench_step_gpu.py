@@ -2,9 +2,9 @@
 
     python benchmarks/bench_step_gpu.py [--save]
 
-PACS's shape: 3 x 32 random images of 224 x 224, 7 classes, 6 experts, 50 Sinkhorn rounds. Before anything is timed, a
-captured step is shown to leave the same bits behind as an eager one, and the fused encoder to be as near to the float32
-network as timm's own under autocast. Methods take turns in short stretches; a ratio is the median over the turns.
+The shape of PACS: 3 x 32 random images of 224 x 224, 7 classes, 6 experts, 50 Sinkhorn iterations. Before anything is
+timed, a captured step must leave the same bits as an eager one, and the fused encoder must be as close to the float32
+network as timm's forward under autocast. Methods take turns in short stretches; a ratio is the median over the turns.
 """
 
 import statistics
@@ -68,7 +68,7 @@ class Contestant:
         compiled: bool = False,
         flatness: Flatness = "none",
     ) -> "Contestant":
-        """Build a method and its batch; its encoder may be timm's own, with every block compiled."""
+        """Build a method and its batch; its encoder may run timm's forward, also with every block compiled."""
         torch.manual_seed(0)
         task = Task(input_shape=(3, 224, 224), num_classes=CLASSES, num_domains=domains)
         algorithm = build(config, task=task, encoder=EncoderConfig(backbone=backbone, pretrained=False)).to(DEVICE)
@@ -81,7 +81,7 @@ class Contestant:
         return cls(updater, make_batch(size, domains), list(algorithm.parameters()), timms_own=timms_own)
 
     def milliseconds(self, steps: int = STRETCH) -> float:
-        """Return the GPU's time for one step; the host is ahead of it."""
+        """Return the GPU time of one step; the host queues steps ahead."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         with gpu_kernels.disabled() if self.timms_own else nullcontext():
@@ -127,7 +127,7 @@ def take_turns(contestants: Sequence[Contestant]) -> list[list[float]]:
 
 
 def peak_memory(config: AlgorithmConfig, backbone: str, *, capture: bool) -> float:
-    """Return the most memory that training held at once, in GiB."""
+    """Return the peak memory of training in GiB."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -136,7 +136,7 @@ def peak_memory(config: AlgorithmConfig, backbone: str, *, capture: bool) -> flo
 
 
 def floor_ms(backbone: str) -> tuple[float, float]:
-    """Return the time of all products of a whole ViT at the speed of a large one, and that speed in TFLOP/s."""
+    """Return the time of all matrix products of a ViT at the speed of a large one, and that speed in TFLOP/s."""
     width, rows = (384 if backbone == SMALL else 192), 96 * 197
     products = 12 * (12 * width * width + 2 * 197 * width) * rows + 96 * 196 * 768 * width
     a, b = (torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
@@ -188,7 +188,7 @@ def compare_methods(backbone: str) -> tuple[list[str], dict[str, float]]:
 
 
 def compare_ways() -> list[str]:
-    """Time the ERM step with timm's own forward under autocast: eager, captured, and each block compiled first."""
+    """Time the ERM step with timm's forward under autocast: eager, captured, and with each block compiled."""
     rows = []
     for name, capture, compiled in (("eager", False, False), ("captured", True, False), ("compiled", True, True)):
         contestant = Contestant.make(METHODS["ERM"], SMALL, capture=capture, timms_own=True, compiled=compiled)

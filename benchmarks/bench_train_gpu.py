@@ -1,13 +1,12 @@
-"""A thousand training steps on a GPU, with everything that belongs to a run: input, logging, evaluations, checkpoints.
+"""A thousand training steps on a GPU with everything that belongs to a run: input, logging, evaluations, checkpoints.
 
     python benchmarks/bench_train_gpu.py [--save]
 
-The data are random images of PACS's number and size on the GPU, 3 domains to train on, the default protocol: batches of
-3 x 32 augmented images at 224 x 224, a record every 10 steps, and every 200 steps an evaluation on a fifth of the
-training domains and a checkpoint. Timed are 1,000 steps from step 200 on, which hold five of those, and the same steps
-in a run with neither. The first steps compile kernels and record the step; they are timed from the call of ``run``,
-with an empty cache of kernels.
-The same run without capture gives the same loss terms at every step, which is asserted first.
+The data are random images in the number and size of PACS on the GPU, with 3 source domains and the default protocol:
+batches of 3 x 32 augmented images at 224 x 224, a record every 10 steps, and every 200 steps a checkpoint and an
+evaluation on a fifth of the source domains. Two runs are timed over 1,000 steps from step 200: one that contains five
+of these evaluations, and one without. The first steps compile kernels and capture the step; they are timed from the
+call of ``run``, with an empty kernel cache. First, the run must have the same loss terms at every step without capture.
 """
 
 import os
@@ -48,14 +47,14 @@ FIRST_STEP_WITHIN_S = 60
 
 
 class Watch(TensorBoard):
-    """Notes when some steps were done, the GPU's work included."""
+    """Records when some steps were done, including the GPU's work."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "source_val")
         self.start, self.times = time.perf_counter(), dict[int, float]()
 
     def stepped(self, step: int) -> None:
-        """Look at the clock after the first step and at both ends of what is timed."""
+        """Read the clock after the first step and at the start and end of the timed steps."""
         if step in {1, FIRST, FIRST + STEPS}:
             torch.cuda.synchronize()
             self.times[step] = time.perf_counter() - self.start
@@ -85,7 +84,7 @@ def terms(path: Path) -> list[dict[str, float]]:
 
 
 def assert_equal_results(examples: Examples, folder: Path) -> None:
-    """Compare the loss terms of every one of 20 steps with those of the eager run."""
+    """Compare the loss terms of 20 steps with those of the eager run."""
     wanted = config(MESSI.Config(), TINY, 20, log_every=1)
     paths = [
         run(wanted, out=folder / f"capture-{capture}", capture=capture, load=lambda: examples).path

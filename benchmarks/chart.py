@@ -1,4 +1,4 @@
-"""A figure of small line charts as SVG, written by hand: one measured value per category, on one common scale."""
+"""A figure of small line charts as SVG, without a plotting library: one value per category, on a common scale."""
 
 import datetime
 import math
@@ -49,7 +49,7 @@ def keep(svg: str, name: str) -> str:
 
 
 def _ticks(largest: float) -> list[float]:
-    """Return round numbers from 0 to one that leaves room for a label above the largest value."""
+    """Return round axis values from 0 to one that leaves room for a label above the largest value."""
     power = 10 ** math.floor(math.log10(largest / 4))
     step = next(step for step in (power, 2 * power, 5 * power, 10 * power) if 5 * step >= 1.08 * largest)
     return [number * step for number in range(math.ceil(1.08 * largest / step) + 1)]
@@ -84,7 +84,7 @@ def _frame(panel: Panel, y_label: str, ticks: list[float]) -> list[str]:
 
 
 def _line(panel: Panel, top: float) -> list[str]:
-    """Return the line through the values, a dot on each, and each in figures."""
+    """Return the line through the values, with a dot and a label on each."""
     points = [(_x(panel, place), _y(value, top)) for place, value in enumerate(panel.values)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     parts = [f'<polyline points="{path}" fill="none" stroke="{ACCENT}" stroke-width="2" stroke-linejoin="round"/>']
@@ -93,7 +93,7 @@ def _line(panel: Panel, top: float) -> list[str]:
     for place, ((x, y), value) in enumerate(zip(points, panel.values, strict=True)):
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{ACCENT}" stroke="#ffffff" stroke-width="1.5"/>')
         before, after = (points[min(max(other, 0), len(points) - 1)][1] for other in (place - 1, place + 1))
-        # Where the line climbs steeply on one side, the figure gives way to the other.
+        # Where the line is steep on one side, the label moves to the other.
         anchor, shift = ("end", 4) if y - after > 25 else ("start", -4) if y - before > 25 else ("middle", 0)
         parts.append(_text(x + shift, y - 10, f"{value:.{decimals}f}", anchor, halo))
     return parts

@@ -1,4 +1,4 @@
-"""Results that are kept: a dated page under ``benchmarks/results`` with the command that made it."""
+"""Saving results: a dated page under ``benchmarks/results`` with the command that produced it."""
 
 import argparse
 import datetime
@@ -13,14 +13,14 @@ import torch
 
 
 def parse(description: str) -> argparse.Namespace:
-    """Read the one option that every benchmark has."""
+    """Parse the one option of every benchmark."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--save", action="store_true", help="keep the table under benchmarks/results")
+    parser.add_argument("--save", action="store_true", help="save the table under benchmarks/results")
     return parser.parse_args()
 
 
 def show(result: str, *, name: str, title: str, save: bool) -> None:
-    """Print a table, and keep it if asked to."""
+    """Print a table, and save it with --save."""
     print(result)
     if save:
         today = datetime.datetime.now(datetime.UTC).date()

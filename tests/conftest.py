@@ -1,4 +1,4 @@
-"""Small data that tests make themselves, and a real browser for the pages."""
+"""Small data sets, a quick run, and a real browser for the pages."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# The problems are tiny: more threads only wait for each other, in this process and in those that tests start.
+# The problems are tiny: more threads only wait for each other, here and in the processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-# Without a GPU, Triton's own interpreter runs the kernels, slowly and exactly.
+# Without a GPU, Triton's interpreter runs the kernels, slowly but exactly.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
@@ -42,7 +42,7 @@ def draw(label: str, tint: tuple[float, float, float], seed: int, size: tuple[in
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep what messi downloads and decodes inside the test."""
+    """Keep downloads and decoded images in the folder of the test."""
     monkeypatch.setenv("MESSI_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
@@ -86,7 +86,7 @@ _FLAGS = [
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """Return the path of a Chromium; its absence is an error only where nobody would notice a skip."""
+    """Return the path of Chromium; if it is missing, tests are skipped, except in CI, where they fail."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if path := shutil.which(name):
             return path

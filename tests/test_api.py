@@ -13,7 +13,7 @@ from messi.engine import run as engine
 from messi.engine.config import RunConfig
 
 
-def test_a_run_from_python_leaves_the_folder_that_the_command_leaves(tmp_path: Path, quick_config: RunConfig) -> None:
+def test_a_run_from_python_writes_the_same_folder_as_the_command(tmp_path: Path, quick_config: RunConfig) -> None:
     result = messi.run(quick_config, out=tmp_path / "run", device="cpu")
     report = result.path / "report.html"
     assert "b2" in report.read_text()

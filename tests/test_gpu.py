@@ -1,4 +1,4 @@
-"""What must hold on a GPU; run by hand where there is one, since CI has none."""
+"""Tests that need a GPU; CI has none, so they are run by hand."""
 
 import dataclasses
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_cpu(discrepancy: Discrepancy
 
 
 def test_augmented_images_are_those_of_the_cpu() -> None:
-    """Each of the six steps may round the other way once."""
+    """Each of the six operations may round differently once."""
     torch.manual_seed(0)
     coarse = torch.rand(16, 3, 6, 6) * 255
     images = Images.pack(torch.nn.functional.interpolate(coarse, (150, 200), mode="bilinear").to(torch.uint8))
@@ -64,11 +64,11 @@ def test_augmented_images_are_those_of_the_cpu() -> None:
     assert (cpu - gpu).abs().max() <= 8
 
 
-def test_a_batch_is_the_same_wherever_its_pixels_lie() -> None:
-    """On the GPU, in pinned memory, or gathered ahead from the host: bit for bit, and near to the CPU's."""
-    stream = torch.Generator().manual_seed(0)
-    sizes = torch.randint(20, 300, (60, 2), generator=stream).tolist()
-    images = Images.pack([torch.randint(256, (3, h, w), dtype=torch.uint8, generator=stream) for h, w in sizes])
+def test_a_batch_is_the_same_wherever_its_pixels_are_stored() -> None:
+    """On the GPU, in pinned memory, or gathered ahead from the host: the batches have the same bits."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.randint(20, 300, (60, 2), generator=generator).tolist()
+    images = Images.pack([torch.randint(256, (3, h, w), dtype=torch.uint8, generator=generator) for h, w in sizes])
     domains, labels = torch.arange(60) % 3, torch.arange(60) % 5
     examples = Examples(images, labels, domains, tuple("abcde"), tuple("xyz"), "")
     split = make_split(
@@ -147,13 +147,13 @@ def test_a_model_trained_on_the_gpu_predicts_the_same_on_the_cpu(tmp_path: Path)
 
 
 def batches(number: int, size: int = 24) -> list[Batch]:
-    """Return random batches of coloured digits' shape, 3 domains and 4 classes."""
-    stream = torch.Generator("cuda").manual_seed(0)
+    """Return random batches with the shape of coloured digits, 3 domains and 4 classes."""
+    generator = torch.Generator("cuda").manual_seed(0)
     domains = torch.arange(size, device="cuda") % 3
     return [
         Batch(
-            torch.randn(size, 3, 28, 28, generator=stream, device="cuda"),
-            torch.randint(4, (size,), generator=stream, device="cuda"),
+            torch.randn(size, 3, 28, 28, generator=generator, device="cuda"),
+            torch.randint(4, (size,), generator=generator, device="cuda"),
             domains,
         )
         for _ in range(number)
@@ -161,7 +161,7 @@ def batches(number: int, size: int = 24) -> list[Batch]:
 
 
 def trained(kind: type[LossAlgorithm], given: list[Batch], *, capture: bool) -> tuple[Updater, list[torch.Tensor]]:
-    """Train on the batches; return how the steps were taken and every parameter."""
+    """Train on the batches; return the updater and every parameter."""
     torch.manual_seed(0)
     task = Task(input_shape=(3, 28, 28), num_classes=4, num_domains=3)
     algorithm = kind(kind.Config(), task=task, encoder=EncoderConfig(backbone="small_cnn")).cuda()  # type: ignore[attr-defined]
@@ -183,7 +183,7 @@ class WithDropout(ERM):
 
 
 class Waiting(ERM):
-    """Waits for the device in its loss, which no graph can."""
+    """Waits for the device in its loss, which a graph cannot do."""
 
     def loss(self, batch: Batch) -> LossTerms:
         terms = super().loss(batch)
@@ -198,7 +198,7 @@ def test_captured_steps_leave_the_bits_of_eager_ones(kind: type[LossAlgorithm]) 
     assert all(map(torch.equal, wanted, found))
 
 
-def test_a_step_that_cannot_be_captured_stays_eager_and_says_so() -> None:
+def test_a_step_that_cannot_be_captured_stays_eager_and_is_reported() -> None:
     given = batches(8)
     with pytest.warns(UserWarning, match="Waiting cannot be captured and stays eager"):
         update, found = trained(Waiting, given, capture=True)
@@ -213,8 +213,8 @@ def test_a_batch_of_another_size_is_taken_eagerly() -> None:
     assert all(map(torch.equal, trained(MESSI, given, capture=False)[1], found))
 
 
-def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    """The steps of the two parts are captured at different places, and at the break a record is begun."""
+def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    """Steps of the two parts are captured at different places, and the run stops with an unwritten record."""
 
     class Stop:
         def __init__(self, at: int) -> None:
@@ -238,7 +238,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_the_fused_transformer_is_near_autocast_and_repeats_its_bits() -> None:
-    """Features are as accurate; gradients a fifth less, for the sum that runs through the blocks has one in bfloat16.
+    """Features are as accurate; gradients a fifth less, because their sum over the blocks is kept in bfloat16.
 
     Rounding that gradient after each block of timm's network under autocast gives the same fifth.
     """

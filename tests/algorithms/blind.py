@@ -1,4 +1,4 @@
-"""A watch over what a CUDA graph cannot record: waiting for the device, and shapes that depend on data."""
+"""Detects what a CUDA graph cannot capture: waiting for the device, and shapes that depend on data."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ LOOKING = {
 
 
 class Blind(TorchDispatchMode):
-    """Raises where the value of a tensor is asked for."""
+    """Raises an error when the value of a tensor is read."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own has no types
@@ -42,7 +42,7 @@ class Blind(TorchDispatchMode):
 
 
 class Differentiate:
-    """A stepper that does not step: on a CPU, Adam itself reads how many steps it has taken."""
+    """A stepper that takes no steps: on a CPU, Adam itself reads its step counter."""
 
     def descend(self, loss: Callable[[], LossTerms], group: str = "main") -> LossTerms:  # noqa: ARG002
         terms = loss()

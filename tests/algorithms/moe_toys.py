@@ -1,4 +1,4 @@
-"""A small problem of images for the methods that need a vision transformer."""
+"""A small image problem for the methods that require a vision transformer."""
 
 import dataclasses
 from typing import Any
@@ -24,7 +24,7 @@ def make(name: str, *, num_domains: int = 3, **settings: Any) -> Any:
 
 
 def separable(seed: int, *, num_domains: int = 3, per_domain: int = 8) -> Batch:
-    """Two classes of different brightness, in other colours in every domain, with noise."""
+    """Two classes of different brightness, with noise and a different colour in every domain."""
     stream = torch.Generator().manual_seed(seed)
     labels = torch.randint(2, (num_domains * per_domain,), generator=stream)
     domains = torch.arange(num_domains).repeat_interleave(per_domain)
@@ -35,7 +35,7 @@ def separable(seed: int, *, num_domains: int = 3, per_domain: int = 8) -> Batch:
 
 
 def fit(algorithm: Algorithm, steps: int, *, first: int = 0, stepper: AdamStepper | None = None) -> AdamStepper:
-    """Train on new batches, a stream of random numbers for each."""
+    """Train on new batches, each with its own seed."""
     stepper = stepper or AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-3, weight_decay=0))
     algorithm.train()
     for step in range(first, first + steps):

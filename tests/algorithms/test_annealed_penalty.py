@@ -1,4 +1,4 @@
-"""IRM and V-REx: when the penalty gets its weight and the optimizer starts anew."""
+"""IRM and V-REx: when the penalty reaches its weight and the optimizer is reset."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ DOMAINS = torch.tensor([0, 1, 3, 3, 0, 0, 1, 0, 1, 3, 1, 3])
 
 
 def risks(logits: Tensor, labels: Tensor) -> list[Tensor]:
-    """Return the mean loss of every domain that there is."""
+    """Return the mean loss of every present domain."""
     chosen = [domain == DOMAINS for domain in DOMAINS.unique()]
     return [functional.cross_entropy(logits[own], labels[own]) for own in chosen]
 
@@ -81,7 +81,7 @@ def test_the_defaults_are_domainbeds() -> None:
 
 @METHODS
 def test_steps_are_those_of_a_loop_that_counts_updates_from_zero(method: type[AnnealedPenalty]) -> None:
-    """DomainBed's schedule: the weight changes, and Adam is made anew, in the update numbered ``anneal_steps``."""
+    """DomainBed's schedule: the weight changes and Adam is reset in the update numbered ``anneal_steps``."""
     algorithm, batch = build(method, penalty_weight=50.0, anneal_steps=3)
     twin = nn.Linear(5, 3)
     twin.load_state_dict(algorithm.classifier.state_dict())

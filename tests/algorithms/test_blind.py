@@ -1,4 +1,4 @@
-"""The watch sees who looks at a value."""
+"""Reading a value is detected."""
 
 from collections.abc import Callable
 from typing import Any

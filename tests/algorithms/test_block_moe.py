@@ -1,4 +1,4 @@
-"""What the contract cannot ask of methods that need a vision transformer, asked here."""
+"""Contract tests for methods that require a vision transformer."""
 
 import copy
 import dataclasses
@@ -28,7 +28,7 @@ EACH = pytest.mark.parametrize("name", NAMES)
 
 @EACH
 def test_the_order_of_the_batch_does_not_matter_but_for_the_noise(name: str) -> None:
-    """Noise on the router's logits belongs to places in the batch, so it is switched off here."""
+    """Router noise depends on the position in the batch, so it is switched off here."""
     batch = separable(0)
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))
     shuffled = Batch(inputs=batch.inputs[order], labels=batch.labels[order], domains=batch.domains[order])
@@ -43,14 +43,14 @@ def test_the_order_of_the_batch_does_not_matter_but_for_the_noise(name: str) -> 
 
 @EACH
 def test_predicting_leaves_no_trace(name: str) -> None:
-    """Not in the state, and not as a graph that would be kept for the next step."""
+    """Neither in the state nor as a graph that would be kept for the next step."""
     algorithm = make(name)
     fit(algorithm, 2)
     before = copy.deepcopy(algorithm.state_dict())
     predict(algorithm, [separable(0).inputs])
     assert algorithm.training
     assert all(torch.equal(value, before[key]) for key, value in algorithm.state_dict().items())
-    copy.deepcopy(algorithm)  # refused while a routing with its graph is still held
+    copy.deepcopy(algorithm)  # fails while a routing with its graph is still referenced
 
 
 @EACH

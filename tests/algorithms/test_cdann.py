@@ -1,4 +1,4 @@
-"""What CDANN has more than DANN: the class for the discriminator, and classes that count the same."""
+"""What CDANN adds to DANN: the discriminator reads the class, and classes have equal weight."""
 
 import copy
 import functools
@@ -13,7 +13,7 @@ from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
-# A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
+# A hundredth of a step: where a gradient is almost zero, Adam's step is as long as elsewhere and rounding can flip it.
 near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""What holds for every method; a new file in ``algorithms/`` is found by itself."""
+"""The contract of every method; a new file in ``algorithms/`` is found automatically."""
 
 import copy
 import dataclasses
@@ -24,10 +24,10 @@ from messi.models.encoder import EncoderConfig
 
 from .blind import Blind, Differentiate
 
-# A CPU is quicker with less than its own size; resampled positions then have no deterministic gradient on a GPU.
+# A smaller size is faster on a CPU; on a GPU, resampled positions have no deterministic gradient.
 _VIT = ("test_vit", (3, 160, 160) if torch.cuda.is_available() else (3, 48, 48))
 IMAGES = {"mixstyle": ("tiny_cnn", (1, 5, 5)), "gmoe": _VIT, "omoe": _VIT, "dynmoe": _VIT}
-"""Methods that need images: the smallest backbone that suits them, and the shape; all others are tried on features."""
+"""Methods that require images: the smallest suitable backbone and the shape; all others are tested on features."""
 LOOKS_ON_A_CPU = {"messi": "its slots are found in torch there, and by kernels on a GPU"}
 NAMES = pytest.mark.parametrize("name", ALGORITHMS.names())
 ON_FEATURES = pytest.mark.parametrize("name", [name for name in ALGORITHMS.names() if name not in IMAGES])
@@ -48,7 +48,7 @@ def make(name: str, *, num_domains: int = 3, num_classes: int = 2) -> Algorithm:
 
 
 def separable(name: str, seed: int, *, num_domains: int = 3, per_domain: int = 16) -> Batch:
-    """Two classes on either side of a plane, shifted a little in every domain; as upright stripes if need be."""
+    """Two classes on either side of a plane, slightly shifted in every domain; for images, vertical stripes."""
     stream = torch.Generator().manual_seed(seed)
     labels = torch.randint(2, (num_domains * per_domain,), generator=stream)
     domains = torch.arange(num_domains).repeat_interleave(per_domain)
@@ -98,7 +98,7 @@ def test_every_parameter_gets_a_gradient_and_moves(name: str) -> None:
 
 @NAMES
 def test_whatever_changes_in_training_is_in_its_state(name: str) -> None:
-    """A second object with the first one's state and optimizer goes on exactly like the first."""
+    """A second object with the state and optimizer of the first continues exactly like the first."""
     first = make(name)
     stepper = fit(name, first, steps=5)
     second = make(name)
@@ -159,7 +159,7 @@ def test_it_works_with_any_number_of_domains(name: str, num_domains: int) -> Non
 @pytest.mark.parametrize("step", [1, 2, 2000])
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS.names() if name not in LOOKS_ON_A_CPU])
 def test_a_step_that_may_be_recorded_looks_at_no_value(name: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What SplitByDomain looks at once, in the first batch, is known by then."""
+    """SplitByDomain has read the first batch by then."""
     monkeypatch.setattr(split_by_domain, "_number", lambda _: 3)
     algorithm = make(name)
     with Blind():

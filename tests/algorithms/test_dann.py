@@ -1,4 +1,4 @@
-"""DANN's two sides: whose turn it is, what each of them descends, and that the other one rests."""
+"""DANN's two networks: which one is trained in a step, on which loss, while the other does not change."""
 
 import copy
 import dataclasses
@@ -16,7 +16,7 @@ from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
-# A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
+# A hundredth of a step: where a gradient is almost zero, Adam's step is as long as elsewhere and rounding can flip it.
 near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 
 
@@ -109,7 +109,7 @@ def test_with_one_domain_there_is_nothing_to_tell() -> None:
 
 @pytest.mark.parametrize(("weight", "expected", "margin"), [(0.0, 0.15, 0.15), (1.0, math.log(2), 0.05)])
 def test_the_discriminator_of_two_domains_is_left_to_guess(weight: float, expected: float, margin: float) -> None:
-    """Its loss becomes that of a coin, log 2; unopposed it tells them apart. Classes are learnt either way.
+    """Its loss becomes log 2, that of guessing; without the adversary it separates them. Classes are learnt either way.
 
     Over the seeds 0 to 5 the mean of the last hundred losses was 0.695 to 0.702 and 0.07 to 0.17.
     """

@@ -1,4 +1,4 @@
-"""The steepness of a loss."""
+"""The gradient penalty of DANN."""
 
 import pytest
 import torch

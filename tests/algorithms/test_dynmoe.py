@@ -1,4 +1,4 @@
-"""DynMoE's loss and its step: descend, then experts come and go."""
+"""DynMoE's loss and its step, after which experts are added and removed."""
 
 import copy
 import functools
@@ -34,7 +34,7 @@ def test_a_term_whose_weight_is_zero_is_left_out() -> None:
 
 @torch.no_grad()
 def transcribe(layer: DynamicMoeLayer) -> None:
-    """Let experts come and go as the method says, with Python's own conditions."""
+    """Add and remove experts as defined by the method, with plain Python conditions."""
     before = [e for e in range(len(layer.active)) if layer.active[e]]
     kept = [e for e in before if layer.used[e] > 0]
     in_use = set(kept)
@@ -64,14 +64,14 @@ def test_every_step_is_one_of_adam_and_then_the_coming_and_going_of_experts() ->
             transcribe(layer)
         for name, value in algorithm.state_dict().items():
             torch.testing.assert_close(twin.state_dict()[name], value, rtol=1e-4, atol=1e-6, msg=f"{name}, {step}")
-        twin.load_state_dict(algorithm.state_dict())  # so that rounding does not add up
+        twin.load_state_dict(algorithm.state_dict())  # rounding must not accumulate
         counts.append([int(layer.active.sum()) for layer in layers(algorithm)])
     assert len({count for own in counts for count in own}) > 1
 
 
 @pytest.mark.parametrize("sharpness", ["sam", "sagm"])
 def test_a_second_look_does_not_decide_which_experts_stay(sharpness: Flatness) -> None:
-    """What was noted of the first look is put back after the second."""
+    """The counts of the first evaluation are restored after the second."""
     algorithm = make("dynmoe")
     twin = copy.deepcopy(algorithm)
     batch = separable(0)
@@ -86,7 +86,7 @@ def test_a_second_look_does_not_decide_which_experts_stay(sharpness: Flatness) -
 
 
 def test_at_the_start_it_predicts_like_the_network_without_experts() -> None:
-    """All experts are copies of the MLP and in prediction every token has one."""
+    """All experts are copies of the MLP, and in prediction every token has one."""
     batch, plain, algorithm = separable(0), make("erm").eval(), make("dynmoe").eval()
     torch.testing.assert_close(algorithm.encoder(batch.inputs), plain.encoder(batch.inputs), rtol=1e-4, atol=1e-5)
 

@@ -1,4 +1,4 @@
-"""Fish step by step: where the copy goes, how far the network follows, and whose Adam remembers."""
+"""Fish step by step: the steps of the copy, how far the network follows, and the state of Adam."""
 
 import copy
 import functools
@@ -13,7 +13,7 @@ from messi.core.errors import MessiError
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
-# A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
+# A hundredth of a step: where a gradient is almost zero, Adam's step is as long as elsewhere and rounding can flip it.
 near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 
 
@@ -32,7 +32,7 @@ def make_batch(domains: list[int], step: int = 1) -> Batch:
 
 @pytest.mark.parametrize("domains", [[0, 1, 2, 2, 1, 0], [4, 9, 9, 4], [0, 0, 0]])
 def test_steps_are_those_of_a_direct_transcription(domains: list[int]) -> None:
-    """The copy starts at the network, takes a step of one lasting Adam per domain; the network goes half of the way."""
+    """The copy starts at the network and takes one step of one Adam per domain; the network moves half of the way."""
     algorithm = build(num_domains=10)
     stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3))
     outer, inner = copy.deepcopy(algorithm.network), copy.deepcopy(algorithm.network)

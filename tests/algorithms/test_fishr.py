@@ -14,7 +14,7 @@ from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
-# A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
+# A hundredth of a step: where a gradient is almost zero, Adam's step is as long as elsewhere and rounding can flip it.
 near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 
 
@@ -42,9 +42,9 @@ def variance(features: Tensor, classifier: nn.Linear, labels: Tensor) -> Tensor:
 
 
 def test_steps_are_those_of_a_direct_transcription() -> None:
-    """Three steps without, three with the penalty; Adam is new at the fourth, the moving averages are not.
+    """Three steps without and three with the penalty; Adam is reset at the fourth, the moving averages are not.
 
-    The third step's batch lacks the domain 1, whose average waits.
+    The batch of the third step lacks domain 1, whose average does not change.
     """
     algorithm = build(penalty_weight=300.0, anneal_steps=3, ema=0.8)
     twin = copy.deepcopy(algorithm)

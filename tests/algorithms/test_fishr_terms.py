@@ -1,4 +1,4 @@
-"""The closed form of the variances of gradients, against gradients that were taken one by one."""
+"""The closed form of the gradient variances against gradients computed one by one."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from messi.discrepancy.domains import membership
 
 
 def example(domains: list[int], *, classes: int = 3, width: int = 4) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return features, a classifier's weight and bias in one, labels and domains."""
+    """Return features, the joint weight and bias of a classifier, labels and domains."""
     stream = torch.Generator().manual_seed(0)
     features = torch.randn(len(domains), width, generator=stream, dtype=torch.float64)
     layer = torch.randn(classes, width + 1, generator=stream, dtype=torch.float64)

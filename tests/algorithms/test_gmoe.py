@@ -1,4 +1,4 @@
-"""How GMoE's loss is put together, and what its options do."""
+"""The terms of GMoE's loss and the effect of its options."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_a_term_whose_weight_is_zero_is_left_out() -> None:
 
 
 def test_balancing_evens_the_use_of_the_experts_out() -> None:
-    """Minimising the term alone, from a router that likes one expert."""
+    """Minimises the term alone, from a router that prefers one expert."""
     algorithm, batch = make("gmoe", gate_noise=1.0, balance_weight=1.0), separable(0)
     router = algorithm.encoder.network.blocks[4].mlp.router
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The unevenness of the experts' use, against loops in float64 and by hand."""
+"""The balance terms of GMoE against loops in float64 and by hand."""
 
 import math
 import statistics

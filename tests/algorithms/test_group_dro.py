@@ -44,7 +44,7 @@ def test_weights_and_loss_follow_the_definition_over_several_steps() -> None:
 
 
 def test_the_first_weights_of_two_domains_by_hand() -> None:
-    """The second domain's loss log 4 is by log 2 more than the first's, so that its weight is twice as high."""
+    """The loss of the second domain, log 4, exceeds the first by log 2, so its weight is twice as high."""
     algorithm, _ = build(eta=1.0, num_domains=2)
     torch.nn.init.zeros_(algorithm.classifier.weight)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Trainings whose outcome is known beforehand: the theorem's example, and digits whose colour misleads."""
+"""Training problems with a known outcome: the example of the theorem, and digits with a misleading colour."""
 
 import dataclasses
 import math
@@ -32,7 +32,7 @@ TASK = Task(input_shape=(3,), num_classes=2, num_domains=4)
 
 
 class LinearExperts(nn.Module):
-    """One matrix for each expert: maps that cannot compute the label from both features and the style."""
+    """One matrix per expert: a map that cannot compute the label from both features and the style."""
 
     def __init__(self, width: int, num_experts: int) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class KnownSubsets(LinearMessi):
 def train(algorithm: Algorithm, *, seed: int, steps: int = 400, learning_rate: float = 3e-2) -> Algorithm:
     """Train on 16 examples of each of the four domains at a time.
 
-    The weight decay is what makes a strong alignment felt: without it features shrink and the classifier grows.
+    Weight decay makes a strong alignment effective: without it, features shrink and the classifier grows.
     """
     data, stream = TwoSubsets().load(), torch.Generator().manual_seed(seed)
     assert isinstance(data.inputs, Tensor)
@@ -102,7 +102,7 @@ def linear_runs(method: type[LinearMessi], selector: Selector) -> list[tuple[flo
 
 
 def test_a_strong_alignment_of_all_domains_loses_what_one_within_subsets_keeps() -> None:
-    """Seeds 0 to 7: all of it is kept within known subsets; 0.49 to 0.53, chance, is left when all is aligned.
+    """Seeds 0 to 7: known subsets keep all of it; aligning everything leaves 0.49 to 0.53, chance.
 
     The paper's weights are between, 0.66 to 0.82, though the router knows the subsets: a pair across them has half the
     weight of one within, never none. Aligning all with the same mean weight, 53, gave 0.69 to 0.73 (seeds 0 to 2).
@@ -115,7 +115,7 @@ def test_a_strong_alignment_of_all_domains_loses_what_one_within_subsets_keeps()
 
 @pytest.mark.parametrize("certainty", [0.0, 1.0, 50.0])
 def test_alignment_by_routing_is_at_least_a_quarter_of_the_alignment_of_all(certainty: float) -> None:
-    """Whatever the router does: its masses are not negative, so no sigmoid of them is below 1/2."""
+    """Regardless of the router: its masses are not negative, so no sigmoid of them is below 1/2."""
     torch.manual_seed(0)
     experts, labels, domains = torch.randn(2, 64, 3), torch.arange(64) % 2, torch.arange(64) // 16
     routing = (certainty * torch.randn(64, 2)).softmax(-1)

@@ -1,4 +1,4 @@
-"""LFME: experts that see one domain each, and the network that they guide."""
+"""LFME: experts for one domain each, and the network that they guide."""
 
 import copy
 import functools
@@ -12,7 +12,7 @@ from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper, OptimizerConfig, total
 from messi.models.encoder import EncoderConfig
 
-# A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
+# A hundredth of a step: where a gradient is almost zero, Adam's step is as long as elsewhere and rounding can flip it.
 near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 
 
@@ -31,7 +31,7 @@ def make_batch(domains: list[int], step: int = 1) -> Batch:
 
 @pytest.mark.parametrize("domains", [[0, 1, 2] * 4, [2, 0, 0, 2, 2, 0]])
 def test_steps_are_those_of_networks_with_an_adam_each(domains: list[int]) -> None:
-    """An expert whose domain is not in the batch rests."""
+    """An expert whose domain is not in the batch does not change."""
     algorithm = build(weight=0.6)
     twin = copy.deepcopy(algorithm)
     stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3))

@@ -1,4 +1,4 @@
-"""MESSI on the theorem's example, and how its loss is put together."""
+"""MESSI on the example of the theorem, and the terms of its loss."""
 
 from pathlib import Path
 
@@ -107,9 +107,9 @@ def routing_by_class(path: Path) -> dict[str, Tensor]:
 
 
 def separation(path: Path) -> tuple[float, Tensor]:
-    """Return by how much routing differs within a subset at most, and by class between the subsets at least.
+    """Return the largest difference of routing within a subset, and the smallest between the subsets for each class.
 
-    The difference is the total variation between two domains: 0 for the same experts, 1 for others.
+    The difference is the total variation between two domains: 0 for the same experts, 1 for disjoint ones.
     """
     routing = routing_by_class(path)
 
@@ -122,14 +122,14 @@ def separation(path: Path) -> tuple[float, Tensor]:
 
 
 def test_on_the_constructive_example_the_subsets_are_recovered(tmp_path: Path) -> None:
-    """Every run keeps both features and routes the domains of a subset alike; most classes go to other experts.
+    """Every run keeps both features and routes the domains of a subset alike; most classes use other experts in each.
 
-    Over the seeds 0 to 9 the latter held for 16 of 20 classes, and so it did with the batches drawn in another order. A
-    router that knew nothing of the subsets would separate none.
+    The latter held for 16 of 20 classes over the seeds 0 to 9, with 8 and with 32 examples per domain. A router that
+    ignored the subsets would separate none. Batches of 8 take a third of the time.
     """
     apart = []
     for seed in range(5):
-        settings = TrainingConfig(steps=600, evaluate_every=600, learning_rate=1e-2)
+        settings = TrainingConfig(steps=600, evaluate_every=600, learning_rate=1e-2, batch_per_domain=8)
         config = RunConfig(data=TwoSubsets(), algorithm=MESSI.Config(), training=settings, seed=seed)
         result = run(config, out=tmp_path / str(seed), device="cpu")
         assert min(result.source_val.values()) > 0.98

@@ -1,4 +1,4 @@
-"""MixStyle as a method: what the contract asks of all, on the convolutional encoder that it needs."""
+"""MixStyle as a method: the contract, on the convolutional encoder that it requires."""
 
 import copy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who is mixed with whom, by how much, and the loss of the mixtures."""
+"""Mixup: partners, mixing weights, and the loss of the mixtures."""
 
 import pytest
 import torch
@@ -68,7 +68,7 @@ class TestPartners:
 
 class TestLoss:
     def test_the_loss_is_that_of_mixed_pairs_of_minibatches(self) -> None:
-        """Each domain with the next in the circle: mixed inputs, and both labels by the same share."""
+        """Each domain is mixed with the next in the circle: inputs, and both labels with the same weight."""
         torch.manual_seed(0)
         algorithm, batch = build(), make_batch(torch.arange(3).repeat(5)[torch.randperm(15)])
         share = torch.tensor([0.9, 0.3, 0.5])

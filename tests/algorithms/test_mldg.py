@@ -1,4 +1,4 @@
-"""MLDG step by step: which domains are set aside, the trial step, and whose gradient the network descends."""
+"""MLDG step by step: the meta-test domains, the trial step, and the gradient that the network descends."""
 
 import copy
 import functools
@@ -14,7 +14,7 @@ from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
-# A hundredth of a step: where a gradient is next to zero, Adam's step is as long as ever and rounding turns it.
+# A hundredth of a step: where a gradient is almost zero, Adam's step is as long as elsewhere and rounding can flip it.
 near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 
 
@@ -39,7 +39,7 @@ def make_batch(domains: list[int], step: int = 1) -> Batch:
     [
         ([0, 1, 2, 3] * 3, 2, 2),
         ([0, 1, 2, 3] * 3, 1, 1),
-        ([3, 1, 1, 3, 1, 3], 2, 1),  # one domain at least is trained on
+        ([3, 1, 1, 3, 1, 3], 2, 1),  # at least one domain is used for the step
         ([2, 1, 0], 5, 2),
     ],
 )
@@ -115,7 +115,7 @@ def test_the_domains_that_are_set_aside_are_drawn() -> None:
 
 
 def test_the_copy_is_a_tool_and_keeps_nothing() -> None:
-    """Whatever the copy was before a step, the step is the same."""
+    """The step does not depend on the earlier state of the copy."""
     ends = []
     for noise in (0.0, 1.0):
         algorithm = build()

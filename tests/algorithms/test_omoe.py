@@ -1,4 +1,4 @@
-"""OMoE is GMoE but for the number of experts of a token, their orthogonal outputs and the balance."""
+"""OMoE differs from GMoE in the number of experts per token, their orthogonal outputs and the balance term."""
 
 import torch
 
@@ -31,7 +31,7 @@ def test_the_layer_mixes_orthogonal_outputs() -> None:
 
 
 def test_at_the_start_a_token_gets_the_mlp_by_the_gate_of_its_first_expert() -> None:
-    """All experts are the same, so the second has nothing new to say; but it is trained to."""
+    """All experts are equal, so the second adds nothing at first, but it receives a gradient."""
     algorithm, x = make("omoe").eval(), torch.randn(2, 5, 64)
     layer = algorithm.encoder.network.blocks[4].mlp
     result = layer(x).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""How the losses of CORAL and MMD are put together; the penalties themselves are tested in tests/discrepancy."""
+"""The losses of CORAL and MMD; the penalties themselves are tested in tests/discrepancy."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from messi.algorithms.mmd import MMD
 from messi.core.batch import Batch, Task
 from messi.core.errors import MessiError
 from messi.discrepancy.coral import coral
-from messi.discrepancy.domain_mmd import domain_mmd
+from messi.discrepancy.mmd import domain_mmd
 from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
 

@@ -1,4 +1,4 @@
-"""The variance of the risks."""
+"""The penalty of V-REx."""
 
 import pytest
 import torch

@@ -25,7 +25,7 @@ def rows(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_list_tells_of_every_data_set_and_where_it_is(home: Path, tmp_path: Path) -> None:
+def test_list_shows_every_data_set_and_where_it_is_stored(home: Path, tmp_path: Path) -> None:
     for domain in read_manifest("pacs").domains:
         (home / "data" / "PACS" / domain).mkdir(parents=True)
     done = data("list", cwd=tmp_path, COLUMNS="300")
@@ -49,7 +49,7 @@ def test_prepare_decodes_once_and_prints_the_same_summary(make_folder: MakeFolde
     assert first.stdout.startswith("12 examples, 3 domains, 2 classes, images 32 x 40; fingerprint ")
 
 
-def test_verify_has_exit_code_0_for_whole_data_and_1_with_names_otherwise(
+def test_verify_exits_with_0_for_complete_data_and_lists_problems_otherwise(
     make_folder: MakeFolder, tmp_path: Path
 ) -> None:
     root = make_folder(images=30)
@@ -110,7 +110,7 @@ def test_show_prints_the_table_and_writes_the_picture(make_folder: MakeFolder, t
 
 
 def test_any_names_can_be_shown(tmp_path: Path) -> None:
-    """A class may be called as a column of the table is, and a domain by bytes that are no text in any terminal."""
+    """A class may have the name of a column, and the name of a domain may be bytes that are not text."""
     odd = os.fsdecode(b"caf\xe9")
     for domain, label in (("photo", "all"), ("photo", "domain"), (odd, "all")):
         (tmp_path / "data" / domain / label).mkdir(parents=True)
@@ -128,7 +128,7 @@ def test_any_names_can_be_shown(tmp_path: Path) -> None:
     assert (tmp_path / "data.png").is_file()
 
 
-def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path: Path) -> None:
+def test_names_that_look_like_markup_are_shown_unchanged(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "1.png")
     (tmp_path / "table.csv").write_text("path,label,domain\n1.png,[/red],[bold]\n1.png,[red],[bold]\n")
     done = data("show", "table.csv", cwd=tmp_path)
@@ -137,7 +137,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path: Path) -> No
     assert ["[bold]", "1", "1", "2"] in rows(done.stdout)
 
 
-def test_an_image_at_the_wrong_depth_is_told_why_it_is_not_used(make_folder: MakeFolder, tmp_path: Path) -> None:
+def test_an_image_outside_a_class_folder_is_reported(make_folder: MakeFolder, tmp_path: Path) -> None:
     root = make_folder(images=2)
     shutil.copy(root / "photo/across/0.png", root / "photo/lost.png")
     done = data("prepare", root, cwd=tmp_path)
@@ -176,7 +176,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: tuple[str, ...],
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_subcommand_they_are_all_told(tmp_path: Path) -> None:
+def test_without_a_subcommand_all_are_listed(tmp_path: Path) -> None:
     done = data(cwd=tmp_path)
     assert done.returncode == 0
     assert [row[0] for row in rows(done.stdout) if row][1:5] == ["list", "prepare", "verify", "show"]

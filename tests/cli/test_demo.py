@@ -1,4 +1,4 @@
-"""The README's first command, whole: it takes about a minute on two cores."""
+"""The first command of the README, complete; it takes about a minute on two cores."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from messi.cli.demo import runs
 from messi.evaluation.model import load
 
 
-def test_the_two_runs_differ_in_the_method_alone() -> None:
+def test_the_two_runs_differ_only_in_the_method() -> None:
     erm, messi = (run.to_dict() for run in runs())
     assert (erm.pop("algorithm")["name"], messi.pop("algorithm")["name"]) == ("erm", "messi")
     assert erm == messi

@@ -1,4 +1,4 @@
-"""messi predict on features and images in .npz files, and what training says of data that is unlike the target."""
+"""messi predict on features and images in .npz files, and what training prints about its data."""
 
 import csv
 import io
@@ -89,7 +89,7 @@ def test_inputs_that_a_model_cannot_take_get_one_sentence(
     assert (len(said.err.strip().splitlines()), said.out) == (1, "")
 
 
-def test_a_model_of_features_says_what_it_takes(
+def test_a_model_of_features_reports_the_input_that_it_takes(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "new.csv").write_text("1,2,3\n")
@@ -99,13 +99,13 @@ def test_a_model_of_features_says_what_it_takes(
         f"takes 3 features, but {tmp_path}/new.csv is not an .npz file; save the features [N, 3] as 'inputs' in an"
         in said
     )
-    with pytest.raises(MessiError, match=r"The input has values .*: 1 in 1 of 2 rows, the first in row 1, column 2"):
+    with pytest.raises(MessiError, match=r"The input contains .*: 1 in 1 of 2 rows, the first in row 1, column 2"):
         load(trained).predict(torch.tensor([[1.0, 2, 3], [1, 2, torch.nan]]))
     with pytest.raises(MessiError, match=r"Features must be floats, but are torch\.uint8"):
         load(trained).predict(torch.zeros(2, 3, dtype=torch.uint8))
 
 
-def test_images_in_an_array_are_predicted_too_at_the_size_that_was_chosen(
+def test_images_in_an_array_are_classified_at_the_chosen_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (24, 40, 36, 3), np.uint8)
@@ -116,14 +116,16 @@ def test_images_in_an_array_are_predicted_too_at_the_size_that_was_chosen(
     assert [row["class"] for row in rows] == model.predict(torch.from_numpy(pixels).permute(0, 3, 1, 2)).labels
 
 
-def test_a_class_of_the_target_alone_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_class_that_only_the_target_has_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     train(tmp_path, FEATURES, np.where(np.arange(24) == 20, "odd", LABELS))
     (note,) = [record.message for record in caplog.records]
     assert note.startswith("Some classes of the target have no training examples")
     assert note.endswith(": 'odd' (in c).")
 
 
-def test_training_says_what_images_are_resized_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_prints_the_size_that_images_are_resized_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (24, 64, 64, 3), np.uint8)
     np.savez(tmp_path / "data.npz", inputs=pixels, labels=LABELS, domains=DOMAINS)
     common = [

@@ -1,4 +1,4 @@
-"""``messi report`` on folders of which some are no finished runs."""
+"""``messi report`` on folders, some of which are not finished runs."""
 
 import subprocess
 import sys
@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from messi.cli.main import main
+from tests.command import messi
 from tests.reports.helpers import Sample
 
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two finished runs, one that was stopped, a page, and a folder that is none."""
+    """Two finished runs, an interrupted one, a page, and a folder without runs."""
     monkeypatch.chdir(tmp_path)
     for place, name in enumerate(("a", "b", "stopped")):
         Sample(seed=place, images=False).write(tmp_path / "runs" / name)
@@ -37,7 +38,7 @@ def test_unfinished_runs_are_left_out_and_named(runs: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("folders", "sentence"),
     [
-        (("runs/stopped",), "runs/stopped is not a finished run: result.json is missing. The same command that began"),
+        (("runs/stopped",), "runs/stopped is not a finished run: result.json is missing. "),
         (("runs/stopped", "pictures"), "runs/stopped is not a finished run: result.json is missing."),
         (("pictures",), "pictures is not a run folder: run.json is missing."),
         (("runs/page.html",), "There is no folder runs/page.html; name the folder of a run"),
@@ -45,18 +46,18 @@ def test_unfinished_runs_are_left_out_and_named(runs: Path, capsys: pytest.Captu
     ],
 )
 @pytest.mark.usefixtures("runs")
-def test_what_is_no_run_is_called_what_it_is(
+def test_the_error_for_a_folder_without_a_finished_run_states_what_it_is(
     folders: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", *folders]) == 2
-    told = capsys.readouterr().err
-    assert sentence in told
-    assert len(told.splitlines()) == 1
+    printed = capsys.readouterr().err
+    assert sentence in printed
+    assert len(printed.splitlines()) == 1
     assert not Path("report.html").exists()
 
 
 def test_a_folder_of_runs_stands_for_the_runs_in_it(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As the one that 'messi train' makes for several targets."""
+    """Such as the folder that 'messi train' creates for several targets."""
     assert main(["report", "runs"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "left out  runs/stopped: not finished runs; repeat the command that started a run to resume it",
@@ -76,12 +77,12 @@ def test_other_commands_name_the_runs_in_a_folder(command: tuple[str, ...], caps
 
 
 @pytest.mark.usefixtures("runs")
-def test_of_many_runs_in_a_folder_some_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_names_the_first_runs_of_a_large_folder(capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(12):
         Sample(images=False).write(Path("many") / f"run{number:02}")
     assert main(["evaluate", "many"]) == 2
-    assert "It contains 12 runs: run00, " in (told := capsys.readouterr().err)
-    assert "run09 and 2 more; name one of them." in told
+    assert "It contains 12 runs: run00, " in (printed := capsys.readouterr().err)
+    assert "run09 and 2 more; name one of them." in printed
 
 
 WITHOUT_TORCH = """
@@ -102,3 +103,12 @@ def test_the_page_of_runs_needs_no_torch(runs: Path) -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], cwd=runs.parent, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert (runs.parent / "report.html").exists()
+
+
+def test_report_compares_runs_on_one_page(trained: Path, tmp_path: Path) -> None:
+    done = messi("report", trained / "run", "--out", tmp_path / "page.html")
+    assert done.returncode == 0
+    assert "dark room" in (tmp_path / "page.html").read_text()
+    done = messi("report", tmp_path, "--out", tmp_path / "other.html")
+    assert done.returncode == 2
+    assert not (tmp_path / "other.html").exists()

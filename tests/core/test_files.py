@@ -6,10 +6,13 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from messi.core import files
 from messi.core.errors import MessiError
 from messi.core.files import leftovers, replace_atomically, write_text
 from messi.core.run_documents import RunDescription
@@ -123,3 +126,26 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
     with pytest.raises(MessiError, match=r"Could not write .*page.html: No space left on device"):
         replace_atomically(tmp_path / "page.html", fail)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may remove the new folder at that moment; what the lock then creates again is not private."""
+    real, taken = files.locked, []
+
+    def removed_first(work: Path, lock: Path, **options: Any) -> AbstractContextManager[None]:
+        if not taken:
+            taken.append(work)
+            work.rmdir()
+        return real(work, lock, **options)
+
+    monkeypatch.setattr(files, "locked", removed_first)
+
+    def write(temporary: Path) -> None:
+        assert temporary.parent != taken[0]
+        assert stat.S_IMODE(temporary.parent.stat().st_mode) == 0o700
+        temporary.write_text("page")
+
+    replace_atomically(tmp_path / "page.html", write)
+    assert (tmp_path / "page.html").read_text() == "page"

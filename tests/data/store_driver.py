@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from messi.core.lock import locked
 from messi.data import image_files, store
 from messi.data.listing import list_folder
 from messi.data.progress import LogProgress
@@ -51,13 +52,12 @@ class Counting(LogProgress):
 
 def prepare_slowly(root: Path) -> None:
     """Prepare and report every step, including the moment before the lock is requested."""
-    real = store.locked
 
-    def locked(work: Path, lock: Path, **options: bool) -> AbstractContextManager[None]:
+    def asking(work: Path, lock: Path, *, wait: bool) -> AbstractContextManager[None]:
         say("asks")
-        return real(work, lock, **options)
+        return locked(work, lock, wait=wait)
 
-    setattr(store, "locked", locked)  # noqa: B010 (mypy: no assigning to a function)
+    setattr(store, "locked", asking)  # noqa: B010 (mypy: no assigning to a function)
     done = store.prepare_store(list_folder(root), Telling())
     say("done", len(done.entries))
 

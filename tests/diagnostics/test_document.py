@@ -1,4 +1,4 @@
-"""The document says what the functions say of the same examples, and nothing that a method does not have."""
+"""The document contains what the measures return for the same examples, and omits what a method does not have."""
 
 import json
 import math
@@ -122,7 +122,7 @@ def test_experts_in_blocks_are_told_of_too() -> None:
 
 
 class Guess(Algorithm):
-    """Offers no more than it must."""
+    """Implements only what is required."""
 
     def update(self, batch: Batch, stepper: Any) -> LossTerms:
         raise NotImplementedError

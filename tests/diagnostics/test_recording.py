@@ -1,4 +1,4 @@
-"""What is recorded is what the model did."""
+"""A recording contains what the model did."""
 
 from typing import Any
 

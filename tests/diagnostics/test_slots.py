@@ -43,7 +43,7 @@ def test_correlation_by_hand_over_the_slots_that_both_have() -> None:
 
 @pytest.mark.parametrize("value", [0.25, 0.7, torch.sigmoid(torch.tensor(4.0, dtype=torch.float64)).item() ** 2])
 def test_constant_weights_have_no_correlation_though_their_mean_is_rounded(value: float) -> None:
-    """Of a single expert all weights are the same; 126 times 0.7, and so their mean, cannot be had exactly."""
+    """Of a single expert all weights are the same; 126 times 0.7, and their mean, are not exact in binary."""
     constant = torch.full((126,), value, dtype=torch.float64)
     nearly = constant + 1e-16 * torch.arange(126)
     varied = torch.linspace(0.3, 0.9, 126, dtype=torch.float64)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from messi.discrepancy.domain_mmd import domain_mmd
+from messi.discrepancy.mmd import domain_mmd
 
 DOMAINS = torch.tensor([0, 3, 1, 0, 1, 0, 1, 1, 0])
 """Domain 2 is absent, domain 3 has one example."""

@@ -1,4 +1,4 @@
-"""Who is in which domain, and means over pairs of them."""
+"""Domain membership, and means over pairs of domains."""
 
 import itertools
 

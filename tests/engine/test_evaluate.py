@@ -56,7 +56,7 @@ def test_the_data_of_a_run_are_all_open_again_and_refused_once_they_have_changed
     assert model.description.step == result.selected_step
 
     other = save(tmp_path / "data.npz", seed=1)
-    with pytest.raises(MessiError, match=r"run has changed since; name it with --data .* in their original role"):
+    with pytest.raises(MessiError, match=r"has changed since the run; name it with --data .* in their original role"):
         evaluate_run(result.path, device="cpu")
     everything = evaluate_run(result.path, data=other, device="cpu")
     assert [(r.role, r.domain, r.count) for r in everything] == [("target", domain, 20) for domain in "abc"]

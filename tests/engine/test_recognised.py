@@ -198,9 +198,9 @@ def test_where_it_cannot_be_told_what_was_trained_on_this_is_said(
     (root / "paint" / "across" / "0.png").unlink()
     lone = shutil.copy(trained / "model.safetensors", tmp_path / "lone.safetensors")
     assert {record.role for record in evaluate(Path(lone), root)} == {"target"}
-    assert "may have been trained on: the model cannot tell, because it lies outside of its run folder" in caplog.text
+    assert "may have been trained on some of these examples: it is outside of its run folder" in caplog.text
     assert {record.role for record in evaluate(old, root)} == {"target"}
-    assert "because its run was made by an earlier messi" in caplog.text
+    assert "it was trained by an earlier version of messi" in caplog.text
 
 
 def test_what_was_seen_must_be_there_whole_and_of_this_very_run_and_can_be_written_again(

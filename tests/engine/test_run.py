@@ -2,7 +2,6 @@ import contextlib
 import dataclasses
 import resource
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import torch
 
 from messi.algorithms.messi import MESSI
+from messi.cli.main import main
 from messi.core.batch import Batch, LossTerms
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, ExampleRecord, RoutingRecord, TrainRecord
@@ -93,7 +93,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_term(
         return {**terms, "ssi": terms["ssi"] * (float("nan") if next(calls) == 7 else 1)}
 
     monkeypatch.setattr(MESSI, "loss", poisoned)
-    with pytest.raises(MessiError, match="'ssi' became nan at step 7"):
+    with pytest.raises(MessiError, match="'ssi' is nan at step 7"):
         run(quick_config, out=tmp_path / "run", device="cpu")
     tensors, description = read_tensors(RunDir(tmp_path / "run").last)
     assert description["step"] == 5
@@ -129,9 +129,7 @@ def test_another_config_in_the_same_folder_is_refused_and_the_run_stays(
     assert (tmp_path / "run" / "records.jsonl").read_bytes() == before
 
 
-def test_the_result_of_a_finished_run_is_not_given_for_data_that_has_changed(
-    tmp_path: Path, quick_config: RunConfig
-) -> None:
+def test_a_finished_run_is_refused_if_its_data_has_changed(tmp_path: Path, quick_config: RunConfig) -> None:
     def save(inputs: np.ndarray) -> None:
         np.savez(tmp_path / "data.npz", inputs=inputs, labels=np.arange(60) % 2, domains=np.repeat(["a", "b", "c"], 20))
 
@@ -170,31 +168,30 @@ def test_a_checkpoint_cut_short_is_named(tmp_path: Path, quick_config: RunConfig
         run(quick_config, out=tmp_path / "run", device="cpu")
 
 
-TRAIN = """
-import sys
-from messi.cli.main import main
-options = "--data two_subsets --target b2 --backbone mlp --steps 40 --evaluate-every 10 --device cpu"
-sys.exit(main(["train", *options.split(), *sys.argv[1:]]))
-"""
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Make the system refuse larger files inside the block, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def train_in(folder: Path, *, largest_file: int | None = None) -> "subprocess.CompletedProcess[str]":
-    def limit() -> None:
-        if largest_file:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-
-    command = [sys.executable, "-c", TRAIN, "--out", str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limit)
-
-
-def test_when_the_system_refuses_to_write_the_run_stops_with_one_sentence(tmp_path: Path) -> None:
-    """A limit on the size of files makes the kernel refuse the checkpoint, as a full disk does."""
-    stopped = train_in(tmp_path / "run", largest_file=200_000)
-    assert stopped.returncode == 2
-    assert "Could not write" in stopped.stderr
-    assert "Traceback" not in stopped.stderr
+def test_a_run_stops_with_one_sentence_if_the_system_refuses_to_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = "--data two_subsets --target b2 --backbone mlp --steps 40 --evaluate-every 10 --device cpu --out"
+    train = ["train", *options.split(), str(tmp_path / "run")]
+    with largest_file(200_000):
+        assert main(train) == 2
+    error = capsys.readouterr().err
+    assert "Could not write" in error
+    assert "File too large" in error
+    assert "Traceback" not in error
     assert list((tmp_path / "run").glob("*.tmp")) == []
-    assert train_in(tmp_path / "run").returncode == 0
+    assert main(train) == 0
 
 
 class FillsTheDisk:

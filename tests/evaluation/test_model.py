@@ -17,16 +17,22 @@ from messi.models.encoder import EncoderConfig
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """Return a finished run, which tests only read."""
     config = RunConfig(
         data=RotatedColoredMNIST(environments=10, num_sources=2),
         encoder=EncoderConfig(backbone="tiny_cnn"),
         training=TrainingConfig(steps=2, evaluate_every=2, batch_per_domain=4),
     )
-    return load(run(config, out=tmp_path_factory.mktemp("model") / "run", device="cpu").path)
+    return RunDir(run(config, out=tmp_path_factory.mktemp("model") / "run", device="cpu").path)
 
 
-def test_a_file_a_picture_and_a_tensor_of_one_image_get_the_same_answer(model: Model, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def model(folder: RunDir) -> Model:
+    return load(folder.path)
+
+
+def test_a_file_a_picture_and_a_tensor_of_one_image_give_the_same_prediction(model: Model, tmp_path: Path) -> None:
     pixels = torch.randint(256, (2, 28, 28), dtype=torch.uint8)
     picture = to_picture(pixels)
     picture.save(tmp_path / "image.png")
@@ -38,14 +44,14 @@ def test_a_file_a_picture_and_a_tensor_of_one_image_get_the_same_answer(model: M
     assert set(answers.labels) <= {"digits 5-9", "digits 0-4"}
 
 
-def test_batches_of_any_size_and_images_of_any_size_give_the_same_answers(model: Model) -> None:
+def test_the_batch_size_does_not_change_predictions_of_images_of_any_size(model: Model) -> None:
     images = [torch.randint(256, (2, 20 + 3 * i, 30), dtype=torch.uint8) for i in range(7)]
     one, many = model.predict(images, batch_size=1), model.predict(images, batch_size=64)
     torch.testing.assert_close(one.probabilities, many.probabilities, rtol=1e-5, atol=1e-6)
 
 
 def test_threads_that_resize_images_may_write_their_results(model: Model) -> None:
-    """They are not in the inference mode of the thread that predicts."""
+    """They are not in inference mode, unlike the thread that predicts."""
     images = [torch.randint(256, (2, 40, 30), dtype=torch.uint8) for _ in range(7)]
     alone = model.predict(images).probabilities
     torch.set_num_threads(2)
@@ -57,7 +63,7 @@ def test_threads_that_resize_images_may_write_their_results(model: Model) -> Non
 
 
 def test_inputs_that_do_not_fit_are_named(model: Model) -> None:
-    with pytest.raises(MessiError, match=r"must look like \(2, 28, 28\), but has the shape \(3, 28, 28\)"):
+    with pytest.raises(MessiError, match=r"must have the shape \(2, 28, 28\), but has \(3, 28, 28\)"):
         model.predict([torch.zeros(3, 28, 28, dtype=torch.uint8)])
     with pytest.raises(MessiError, match="must be uint8"):
         model.predict([torch.zeros(2, 28, 28)])
@@ -69,16 +75,14 @@ def test_inputs_that_do_not_fit_are_named(model: Model) -> None:
 
 def test_a_model_of_features_takes_no_pictures(tmp_path: Path, quick_config: RunConfig) -> None:
     of_features = load(run(quick_config, out=tmp_path / "run", device="cpu").path)
-    with pytest.raises(MessiError, match="takes 3 features and no pictures"):
+    with pytest.raises(MessiError, match="takes 3 features, not images"):
         of_features.predict([Image.new("RGB", (4, 4))])
     assert of_features.predict(torch.zeros(2, 3)).probabilities.shape == (2, 2)
 
 
-def test_a_checkpoint_is_not_taken_for_a_model(model: Model, tmp_path: Path) -> None:
-    config = RunConfig.from_dict(model.description.config)
-    result = run(config, out=tmp_path / "run", device="cpu")
-    with pytest.raises(MessiError, match="is no model file"):
-        load(RunDir(result.path).last)
+def test_a_checkpoint_is_not_taken_for_a_model(folder: RunDir, tmp_path: Path) -> None:
+    with pytest.raises(MessiError, match="is not a model file"):
+        load(folder.last)
     with pytest.raises(MessiError, match="is not a run folder"):
         load(tmp_path)
     Image.new("RGB", (4, 4)).save(tmp_path / "x.png")
@@ -87,9 +91,8 @@ def test_a_checkpoint_is_not_taken_for_a_model(model: Model, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("part", ["weight", "config", "task", "classes"])
-def test_a_model_file_of_another_version_gets_one_sentence(part: str, model: Model, tmp_path: Path) -> None:
-    result = run(RunConfig.from_dict(model.description.config), out=tmp_path / "run", device="cpu")
-    tensors, description = read_tensors(RunDir(result.path).model)
+def test_a_model_file_of_another_version_gives_one_sentence(part: str, folder: RunDir, tmp_path: Path) -> None:
+    tensors, description = read_tensors(folder.model)
     if part == "weight":
         tensors.popitem()
     elif part == "config":

@@ -142,7 +142,7 @@ def test_weights_that_are_no_numbers_answer_with_a_sentence_and_not_with_nan(tra
     next(tensor for name, tensor in tensors.items() if name.endswith("bias"))[0] = torch.nan
     write_tensors(tmp_path / "nan.safetensors", tensors, description)
     model = load(tmp_path / "nan.safetensors")
-    with pytest.raises(MessiError, match=r"answer to input 1 of 3 is not a number: its weights or the input hold"):
+    with pytest.raises(MessiError, match=r"prediction for input 1 of 3 is not a number: the weights or the input have"):
         model.predict(torch.zeros(3, *model.spec.shape))
 
 

@@ -131,7 +131,7 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
     with pytest.raises(MessiError, match="baseline must be one of the rows ERM, CORAL, but is 'IRM'"):
         Domainbed(rows=("ERM", "CORAL"), baseline="IRM")
     run, *_ = Domainbed(rows=("ERM",), weights=str(tmp_path)).runs()  # a plan is read elsewhere, too
-    with pytest.raises(MessiError, match=r"There is no weights file .*/resnet50\.safetensors; put it there"):
+    with pytest.raises(MessiError, match=r"There is no weights file .*/resnet50\.safetensors; put the file there"):
         run.config.encoder.check_weights()
 
 
@@ -144,7 +144,7 @@ def test_missing_data_is_one_sentence_before_anything_runs(tmp_path: Path, capsy
     assert not (tmp_path / "out").exists()
 
 
-def test_tables_hold_the_numbers_of_the_runs(tmp_path: Path) -> None:
+def test_tables_contain_the_numbers_of_the_runs(tmp_path: Path) -> None:
     main_table, pacs, differences, _ = tables_of(TWO, made_results(tmp_path, TWO, done))
     # ERM's averages over targets are 75 with the first seed and 79 with the second.
     average = cell_of(main_table, "PACS", "ERM")
@@ -166,7 +166,7 @@ def test_tables_hold_the_numbers_of_the_runs(tmp_path: Path) -> None:
     assert [row.heads for row in differences.rows] == [("MESSI-Ti-OT", "PACS")]
 
 
-def test_what_was_learned_is_averaged_over_targets_then_seeds(tmp_path: Path) -> None:
+def test_diagnostics_are_averaged_over_targets_then_seeds(tmp_path: Path) -> None:
     """Of MESSI 0.1 with the first seed and 0.3 with the second, more for two of the targets; ERM has no router."""
 
     def made(labels: Mapping[str, Label]) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def test_what_was_learned_is_averaged_over_targets_then_seeds(tmp_path: Path) ->
     assert cell_of(main_table, "PACS", "ERM").state == "done"
 
 
-def test_the_papers_numbers_stand_beside_its_own_backbones_alone(tmp_path: Path) -> None:
+def test_only_the_papers_backbones_show_the_papers_numbers(tmp_path: Path) -> None:
     """It says ResNet-50 without a version."""
     for backbone, paper in (
         ("resnet50_v1", Published(83.8, 0.8)),
@@ -216,7 +216,7 @@ def test_the_worst_target_is_of_the_same_seeds_as_the_average(tmp_path: Path) ->
     assert cell_of(pacs, "Sketch", "ERM").ours == summarise([60.0, 70.0])
 
 
-def test_a_row_alone_has_nothing_to_differ_from(tmp_path: Path) -> None:
+def test_a_single_row_has_no_differences(tmp_path: Path) -> None:
     alone = dataclasses.replace(TWO, rows=("ERM",))
     assert [table.name for table in tables_of(alone, made_results(tmp_path, alone, done))] == [
         "domainbed",
@@ -267,7 +267,7 @@ def test_states_are_shown(tmp_path: Path) -> None:
     assert cell_of(main_table, "PACS", "ERM").state == "done"
 
 
-def test_captions_say_what_deviates(tmp_path: Path) -> None:
+def test_captions_state_deviations_from_the_paper(tmp_path: Path) -> None:
     changed = dataclasses.replace(TWO, backbone="vit_tiny_patch16_224", steps=70)
     table = tables_of(changed, made_results(tmp_path, changed, done))[0]
     assert "messi for all rows" in table.caption
@@ -276,7 +276,7 @@ def test_captions_say_what_deviates(tmp_path: Path) -> None:
     assert all(cell.paper is None for row in table.rows for cell in row.cells), "another backbone has other numbers"
 
 
-def test_the_small_scale_says_what_it_is(tmp_path: Path) -> None:
+def test_captions_of_the_small_scale_state_what_is_reduced(tmp_path: Path) -> None:
     small = Domainbed(scale="small")
     plan = Plan(tmp_path / "plan", small.runs())
     assert len(plan.runs) == 4 * 6
@@ -288,7 +288,7 @@ def test_the_small_scale_says_what_it_is(tmp_path: Path) -> None:
         assert "↳ paper" not in markdown(table)
 
 
-def test_the_small_scale_tells_what_was_done() -> None:
+def test_the_reduction_follows_the_options() -> None:
     assert "4 methods, a small network without pretrained weights, 150 steps" in Domainbed().reduced
     other = Domainbed(scale="small", rows=("ERM", "ERM"), steps=2000, backbone="small_cnn")
     assert "1 method, small_cnn, 2,000 steps with 16 images per domain" in other.reduced

@@ -46,7 +46,7 @@ def test_every_reading_differs_from_the_defaults_in_one_thing(
     assert len({str(found) + str(runs[i].config.algorithm) for i, found in enumerate(changed.values())}) == 20
 
 
-def test_validation_stands_beside_the_target(tmp_path: Path) -> None:
+def test_the_table_shows_validation_and_target(tmp_path: Path) -> None:
     def made(labels: Mapping[str, Label]) -> dict[str, Any]:
         lead = 0.02 if labels["method"] == "MMD" else 0.0
         found = {"source_val": {"a": 0.6 + lead, "b": 0.7 + lead}, "target": {"rot0-p0.5": 0.5}, "selected_step": 1}

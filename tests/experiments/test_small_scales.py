@@ -36,7 +36,7 @@ def test_every_experiment_is_known_here() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(UNTRAINED))
-def test_what_trains_nothing_is_done_at_once(name: str, tmp_path: Path) -> None:
+def test_experiments_without_training_finish_at_once(name: str, tmp_path: Path) -> None:
     assert main(["reproduce", name, "--scale", "small", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "report.html").exists()
     document = (tmp_path / "tables" / "README.md").read_text()
@@ -46,7 +46,7 @@ def test_what_trains_nothing_is_done_at_once(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NEEDS_DATA))
-def test_what_needs_data_says_so(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_data_is_reported(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nowhere, out = str(tmp_path / "nowhere"), str(tmp_path / "plan")  # else it would be downloaded
     assert main(["reproduce", name, "--scale", "small", "--path", nowhere, "--out", out]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

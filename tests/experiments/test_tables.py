@@ -35,7 +35,7 @@ def shown(table: Table, method: str) -> list[float | None]:
     return [cell.ours.mean if cell.ours else None for cell in cells]
 
 
-def test_n_stands_once_and_nothing_is_said_of_deviations(tmp_path: Path) -> None:
+def test_n_is_shown_once_and_deviations_are_not_explained(tmp_path: Path) -> None:
     table = table_of(tmp_path, done)
     # In each of four targets the mean of two draws of 1 and 3 is 1, 2 or 3: four independent means of that kind.
     assert shown(table, "MESSI") == pytest.approx([8, 2, 1.25, 2.75])

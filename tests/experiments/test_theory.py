@@ -56,7 +56,7 @@ def with_surveys(monkeypatch: pytest.MonkeyPatch, changed: list[Survey]) -> None
     monkeypatch.setattr(global_invariance, "surveys", lambda: tuple(changed))
 
 
-def test_what_holds_and_what_does_not(checked: dict[str, Claim]) -> None:
+def test_which_claims_hold(checked: dict[str, Claim]) -> None:
     assert {name for name, claim in checked.items() if claim.holds} == HOLD
     assert {name for name, claim in checked.items() if not claim.holds} == FAIL
 
@@ -91,7 +91,7 @@ def test_the_table_has_a_row_of_six_cells_for_every_claim(checked: dict[str, Cla
         assert ("| **no** |" in line) == (not claim.holds)
 
 
-def test_a_reward_for_telling_domains_apart_breaks_proposition_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reward_for_domain_information_breaks_proposition_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(global_invariance, "LAMBDAS", (-1.0,))
     assert not global_invariance.domain_expansion().holds
 
@@ -137,7 +137,7 @@ def test_the_first_feature_is_all_that_is_invariant_in_its_subset() -> None:
     assert kept == [(0, 0, 0, 0), (0, 0, 1, 1)]
 
 
-def test_equal_inputs_in_both_domains_restore_what_the_written_premise_promises() -> None:
+def test_equal_inputs_in_both_domains_restore_the_conclusion() -> None:
     """The same posteriors as in the counterexample, but one p(x): now all is kept."""
     world = covariate_shift()
     same = Joint.of(world.table[:, [0, 0, 2, 2]] * np.eye(2)[[0, 0, 1, 1]][:, :, None], world.axes)

@@ -1,4 +1,4 @@
-"""The adversary's network."""
+"""The domain discriminator."""
 
 import pytest
 import torch

@@ -137,7 +137,7 @@ def test_images_may_have_another_size(backbone: str, size: int) -> None:
 
 
 def test_a_vision_transformer_of_another_size_starts_from_the_weights_of_its_own(tmp_path: Path) -> None:
-    """Positions are interpolated, all else is as it was; at the published size nothing changes."""
+    """Positions are interpolated and nothing else changes; at the published size, nothing at all."""
     donor = timm.create_model("test_vit", num_classes=0)
     torch.save(donor.state_dict(), tmp_path / "weights.pt")
     config = EncoderConfig(backbone="test_vit", weights=str(tmp_path / "weights.pt"), image_size=64)
@@ -154,7 +154,7 @@ def test_a_vision_transformer_of_another_size_starts_from_the_weights_of_its_own
 @pytest.mark.parametrize(
     ("backbone", "size", "sentence"),
     [
-        ("test_vit", 100, r"image_size must be a multiple of 16, the patches of 'test_vit', but is 100\."),
+        ("test_vit", 100, r"image_size must be a multiple of 16, the patch size of 'test_vit', but is 100\."),
         ("mixer_s16_224", 64, r"The backbone 'mixer_s16_224' cannot take images of 64 x 64 pixels .* --image-size"),
         ("tiny_cnn", 4, r"image_size must be at least 8 and at most 1024, but is 4\."),
     ],
@@ -165,7 +165,7 @@ def test_a_size_that_a_backbone_cannot_take_is_refused(backbone: str, size: int,
 
 
 def test_features_have_no_image_size() -> None:
-    with pytest.raises(MessiError, match="image_size is for images, but the data has features; leave --image-size out"):
+    with pytest.raises(MessiError, match="image_size applies to images, but the data has features; omit --image-size"):
         EncoderConfig(backbone="mlp", image_size=32).input_spec((9,))
 
 

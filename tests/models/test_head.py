@@ -27,7 +27,7 @@ def features() -> torch.Tensor:
 
 
 def plain_experts(experts: Experts) -> Iterable[nn.Sequential]:
-    """Yield each expert as the layers that the paper describes, with the same weights."""
+    """Yield each expert as the layers described in the paper, with the same weights."""
     for weight_in, bias_in, weight_out, bias_out in zip(
         experts.weight_in, experts.bias_in, experts.weight_out, experts.bias_out, strict=True
     ):

@@ -1,4 +1,4 @@
-"""DynMoE's layer: choices, their gradient, and experts that come and go, against loops."""
+"""DynMoE's layer against loops: choices, their gradient, and experts that are added and removed."""
 
 import copy
 import itertools
@@ -38,7 +38,7 @@ def slow_choices(moe: DynamicMoeLayer, tokens: Tensor) -> tuple[list[list[int]],
 
 
 def far_from(moe: DynamicMoeLayer) -> Tensor:
-    """Return a token that is near to no expert in use."""
+    """Return a token that is not close to any active expert."""
     return -10 * moe.directions[moe.active].sum(0).detach()
 
 
@@ -95,7 +95,7 @@ def test_what_a_step_needs_to_know_is_noted_in_training_alone() -> None:
 
 
 def transcribed(moe: DynamicMoeLayer, tokens: Tensor) -> DynamicMoeLayer:
-    """Return a copy after the coming and going of experts, as it is defined, one expert at a time."""
+    """Return a copy after experts were added and removed by the definition, one at a time."""
     chosen, _ = slow_choices(moe, tokens)
     moe.take()
     result = copy.deepcopy(moe)

@@ -30,7 +30,7 @@ def layer(*, apart: float = 0.0, **settings: Any) -> CosineMoeLayer:
 
 
 def expert(experts: Experts, number: int, token: Tensor) -> Tensor:
-    """Apply one expert to one token, as its definition says."""
+    """Apply one expert to one token, from the definition."""
     inner = token @ experts.weight_in[number] + experts.bias_in[number, 0]
     return functional.gelu(inner) @ experts.weight_out[number] + experts.bias_out[number, 0]
 
@@ -168,7 +168,7 @@ def test_a_routing_is_taken_once() -> None:
     moe = layer()
     moe(torch.randn(1, 2, WIDTH))
     moe.take()
-    with pytest.raises(RuntimeError, match="no pass"):
+    with pytest.raises(RuntimeError, match="no forward pass"):
         moe.take()
 
 

@@ -63,14 +63,14 @@ def test_by_hand() -> None:
 
 
 def test_of_equal_experts_only_the_first_that_was_chosen_counts() -> None:
-    """As at the start, when all are copies of one MLP."""
+    """As at the start, when all experts are copies of one MLP."""
     torch.manual_seed(0)
     outputs, gates = torch.randn(1, 7, 16).repeat(4, 1, 1), gates_of(7, [False, True, False, True])
     torch.testing.assert_close(mixed(gates, outputs), gates[:, 1:2] * outputs[0], rtol=1e-4, atol=1e-4)
 
 
 def test_what_is_hardly_new_is_not_blown_up() -> None:
-    """A rest of a thousandth of the output counts ten times as much, not a thousand times."""
+    """A remainder of a thousandth of the output is amplified ten times, not a thousand times."""
     first, second = torch.tensor([1.0, 0.0]), torch.tensor([1.0, 1e-3])
     found = mixed(torch.tensor([[0.5, 0.5]]), torch.stack([first, second])[:, None])
     torch.testing.assert_close(found, torch.tensor([[0.5, 0.5 * 1e-2]]), rtol=1e-3, atol=1e-5)

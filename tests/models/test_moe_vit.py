@@ -1,4 +1,4 @@
-"""Where experts are put in a vision transformer, and how many parameters that makes."""
+"""Where experts are placed in a vision transformer, and the resulting number of parameters."""
 
 import dataclasses
 from typing import Any
@@ -46,7 +46,7 @@ def test_experts_are_put_where_they_are_wanted(given: tuple[int, ...], wanted: l
 
 @pytest.mark.parametrize("blocks", [(6,), (-1,), (4, 4)])
 def test_blocks_that_are_not_there_are_refused(blocks: tuple[int, ...]) -> None:
-    with pytest.raises(MessiError, match="moe_blocks must be different numbers from 0 to 5"):
+    with pytest.raises(MessiError, match="moe_blocks must be distinct numbers from 0 to 5"):
         place_experts(TEST_VIT.build((3, 160, 160)), experts, method="gmoe", blocks=blocks)
 
 
@@ -56,7 +56,7 @@ def test_blocks_that_are_not_there_are_refused(blocks: tuple[int, ...]) -> None:
 )
 def test_a_backbone_without_blocks_is_refused(name: str, backbone: str, shape: tuple[int, ...]) -> None:
     task = Task(input_shape=shape, num_classes=2, num_domains=2)
-    with pytest.raises(MessiError, match=f"^{name} needs a vision transformer of timm"):
+    with pytest.raises(MessiError, match=f"^{name} requires a timm vision transformer"):
         build(ALGORITHMS.config(name)(), task=task, encoder=EncoderConfig(backbone=backbone, pretrained=False))
 
 

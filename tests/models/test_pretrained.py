@@ -1,4 +1,4 @@
-"""Pretrained weights where the hub cannot be reached, or can."""
+"""Pretrained weights with a reachable and an unreachable hub."""
 
 import socket
 import threading
@@ -16,7 +16,7 @@ from messi.models.pretrained import cached_if_unreachable
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Ask this machine itself, with a client of our own."""
+    """Bypass proxies, with a new client."""
     monkeypatch.setenv("no_proxy", "*")
     huggingface_hub.close_session()
     yield
@@ -25,7 +25,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody listen where the hub should be."""
+    """Point the hub to a port on which nothing listens."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
@@ -44,7 +44,7 @@ def test_without_network_missing_weights_are_reported_at_once(monkeypatch: pytes
 
 
 class Refuses(BaseHTTPRequestHandler):
-    """Answers like a mirror that has no such page."""
+    """Responds like a mirror without the page."""
 
     def do_HEAD(self) -> None:
         self.send_error(404)

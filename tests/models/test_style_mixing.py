@@ -1,4 +1,4 @@
-"""MixStyle on feature maps: the formula, what is drawn, and where in a network it happens."""
+"""MixStyle on feature maps: the formula, the random draws, and its positions in a network."""
 
 import copy
 from typing import Any
@@ -54,7 +54,7 @@ def test_variance_is_unbiased_and_has_a_millionth_added() -> None:
 
 
 def test_statistics_are_constants_for_the_gradient() -> None:
-    """The gradient is the scale alone, which two places of a map tell."""
+    """The gradient is the scale, which two positions of a map determine."""
     torch.manual_seed(0)
     maps, above = random_maps().requires_grad_(), torch.randn(5, 3, 4, 3, dtype=torch.float64)
     mixed = mix_styles(maps, probability=1.0, alpha=1.0)
@@ -168,5 +168,5 @@ def test_a_copy_of_the_network_mixes_as_well() -> None:
 )
 def test_other_networks_are_refused_by_name_of_what_is_allowed(backbone: str, shape: tuple[int, ...]) -> None:
     network: nn.Module = EncoderConfig(backbone=backbone, pretrained=False).build(shape).network
-    with pytest.raises(MessiError, match=r"backbone must be a ResNet of timm .*small_cnn or tiny_cnn"):
+    with pytest.raises(MessiError, match=r"backbone must be a timm ResNet .*small_cnn or tiny_cnn"):
         insert(network, probability=0.5, alpha=0.1)

@@ -1,4 +1,4 @@
-"""One module follows another, with all that belongs to it."""
+"""Copying weights and buffers between modules."""
 
 import copy
 

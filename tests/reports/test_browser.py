@@ -78,7 +78,7 @@ def assert_no_sideways_scrolling(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_page_opens_quietly_and_alone(tmp_path: Path, view: View, scheme: str) -> None:
+def test_the_page_opens_without_messages_or_requests(tmp_path: Path, view: View, scheme: str) -> None:
     file, _ = report(tmp_path, Sample(diagnostics=document()), Sample(algorithm="erm", experts=()))
     page = view.open(file)
     page.wait_for_load_state("networkidle")
@@ -121,7 +121,7 @@ def test_all_text_can_be_read(tmp_path: Path, view: View) -> None:
     assert faint == []
 
 
-def test_examples_say_right_and_wrong_in_signs(tmp_path: Path, view: View) -> None:
+def test_examples_mark_right_and_wrong(tmp_path: Path, view: View) -> None:
     file, _ = report(tmp_path, Sample())
     cards = view.open(file).locator(".card").all_inner_texts()
     assert [card.split() for card in cards] == [
@@ -133,7 +133,7 @@ def test_examples_say_right_and_wrong_in_signs(tmp_path: Path, view: View) -> No
     assert heights[1] > heights[2] > heights[0] > 0
 
 
-def test_the_ring_lies_on_the_selected_step(tmp_path: Path, view: View) -> None:
+def test_the_ring_marks_the_selected_step(tmp_path: Path, view: View) -> None:
     file, _ = report(tmp_path, Sample())
     page = view.open(file)
     plot = page.locator("#curves .wide .plot").bounding_box()

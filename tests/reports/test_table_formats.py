@@ -69,7 +69,7 @@ def test_markdown() -> None:
     assert "[1] seed 2: out of memory" in markdown(TABLE)
 
 
-def test_the_title_stands_once_above_the_table_and_the_rest_beside_it() -> None:
+def test_the_title_is_above_the_table_and_the_rest_in_the_caption() -> None:
     table = replace(TABLE, title="Accuracy <all>", explanation="By method")
     rest = table.about
     assert rest.startswith("By method. Data: ")
@@ -180,7 +180,7 @@ def test_html() -> None:
         ((0,), 0, "incomplete: 1 of 1 seed is missing"),
     ],
 )
-def test_an_incomplete_cell_says_what_it_lacks(seeds: tuple[int, ...], n: int, missing: str) -> None:
+def test_an_incomplete_cell_states_what_is_missing(seeds: tuple[int, ...], n: int, missing: str) -> None:
     cell = Cell(Summary(1.0, None, n) if n else None, state="incomplete")
     table = replace(
         TABLE,
@@ -198,7 +198,7 @@ def test_a_value_that_is_not_finite_is_sorted_as_none() -> None:
     assert Cells(html(table)).values == [None, ""]
 
 
-def test_a_row_that_is_not_over_seeds_tells_once_what_became_of_its_runs() -> None:
+def test_a_row_that_is_not_over_seeds_shows_the_state_of_its_runs_once() -> None:
     columns = (Column("n pairs", "none", 0), Column("Difference", "none"))
     for reason, words, signs in (("", "9 incomplete", "9 …"), ("why", "9 failed [1]", "9 failed[1]")):
         cell = Cell(Summary(9, None, 9), state="failed" if reason else "incomplete", reason=reason)

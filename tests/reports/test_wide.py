@@ -77,7 +77,7 @@ def edge(box: Locator) -> tuple[int, ...]:
     return picture.getpixel((picture.width - 4, picture.height - 8))  # type: ignore[return-value]
 
 
-def test_a_shadow_lies_where_there_is_more(page: Page, file: Path) -> None:
+def test_a_shadow_marks_hidden_content(page: Page, file: Path) -> None:
     table = opened(page, file, DESK).locator(BOX)
     box = page.locator(".scroll", has=table)
     assert box.evaluate("box => box.scrollWidth > box.clientWidth")
@@ -162,7 +162,7 @@ def lab(rgb: tuple[float, ...]) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("strength", [0, 1])
-def test_experts_are_told_apart_by_colour_at_every_strength(page: Page, file: Path, scheme: str, strength: int) -> None:
+def test_experts_have_distinct_colours_at_every_strength(page: Page, file: Path, scheme: str, strength: int) -> None:
     page.emulate_media(color_scheme="light" if scheme == "light" else "dark")
     opened(page, file, DESK)
     cell = page.locator(".slot").first

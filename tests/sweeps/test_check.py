@@ -1,4 +1,4 @@
-"""What a plan needs: looked for before anything runs, and told with the options of a plan."""
+"""The needs of a plan are checked before anything runs, and errors name the options of a plan."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def pacs(tmp_path: Path) -> PACS:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return what the network is asked for, which is never had."""
+    """Return the downloads that were attempted; all of them fail."""
     asked: list[str] = []
 
     def download(url: str, _path: Path, **_options: Any) -> None:
@@ -51,12 +51,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def test_a_plan_without_pretrained_weights_asks_the_network_for_nothing(pacs: PACS, asked: list[str]) -> None:
+def test_a_plan_without_pretrained_weights_downloads_nothing(pacs: PACS, asked: list[str]) -> None:
     needs(pacs, EncoderConfig(backbone="resnet50", pretrained=False))
     assert asked == []
 
 
-def test_weights_that_cannot_be_had_are_asked_for_in_a_folder(pacs: PACS, asked: list[str]) -> None:
+def test_if_weights_cannot_be_downloaded_the_error_asks_for_a_folder(pacs: PACS, asked: list[str]) -> None:
     with pytest.raises(MessiError) as raised:
         needs(pacs, EncoderConfig(backbone="test_vit"))
     message = str(raised.value)
@@ -66,19 +66,17 @@ def test_weights_that_cannot_be_had_are_asked_for_in_a_folder(pacs: PACS, asked:
     assert asked == ["test_vit"]
 
 
-def test_a_file_of_weights_that_is_not_there_is_told_before_data_are_downloaded(asked: list[str]) -> None:
+def test_a_missing_weight_file_is_reported_before_data_is_downloaded(asked: list[str]) -> None:
     with pytest.raises(MessiError) as raised:
         needs(PACS(), EncoderConfig(backbone="test_vit", weights="nowhere/test_vit.safetensors"))
     assert str(raised.value) == (
-        "There is no weights file nowhere/test_vit.safetensors; put it there. "
+        "There is no weights file nowhere/test_vit.safetensors; put the file there. "
         "Use --weights to name a folder that contains test_vit.safetensors or test_vit.pth."
     )
     assert asked == []
 
 
-def test_data_that_cannot_be_had_are_asked_for_in_the_folder_that_holds_theirs(
-    asked: list[str], tmp_path: Path
-) -> None:
+def test_if_data_cannot_be_downloaded_the_error_asks_for_its_parent_folder(asked: list[str], tmp_path: Path) -> None:
     advice = "Use --path to name the folder that contains the folder PACS."
     for data, problem in ((PACS(), "could not be downloaded"), (PACS(path=str(tmp_path)), "does not contain PACS")):
         with pytest.raises(MessiError) as raised:
@@ -90,7 +88,7 @@ def test_data_that_cannot_be_had_are_asked_for_in_the_folder_that_holds_theirs(
     assert "test_vit" not in asked
 
 
-def test_a_problem_without_advice_is_told_as_it_is(pacs: PACS, tmp_path: Path) -> None:
+def test_a_problem_without_advice_is_reported_unchanged(pacs: PACS, tmp_path: Path) -> None:
     (tmp_path / "data" / "PACS" / "photo" / "dog" / "0.png").unlink()
     with pytest.raises(MessiError, match=r"photo/dog contains no images; add images or remove it\.$"):
         needs(pacs, EncoderConfig(backbone="test_vit", pretrained=False))

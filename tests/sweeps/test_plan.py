@@ -1,4 +1,4 @@
-"""How the runs of a plan stand, as their files say."""
+"""The state of the runs of a plan, read from their files."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from messi.engine.run import run
 from messi.sweeps.plan import Plan, Planned
 
 
-def test_a_damaged_file_fails_its_run_alone_and_the_advice_brings_the_result_back(
+def test_a_damaged_file_fails_only_its_run_and_following_the_advice_restores_the_result(
     quick_config: RunConfig, tmp_path: Path
 ) -> None:
     plan = Plan(tmp_path, [Planned({"seed": seed}, replace(quick_config, seed=seed)) for seed in range(2)])
@@ -35,10 +35,10 @@ def test_a_damaged_file_fails_its_run_alone_and_the_advice_brings_the_result_bac
 
 
 @pytest.mark.parametrize(
-    ("others", "told"), [((), ""), (("a",), "left out  a in "), (("b", "a", "c"), "left out  a and 2 more in ")]
+    ("others", "printed"), [((), ""), (("a",), "left out  a in "), (("b", "a", "c"), "left out  a and 2 more in ")]
 )
-def test_folders_of_other_runs_are_named_in_one_line(
-    others: tuple[str, ...], told: str, quick_config: RunConfig, tmp_path: Path
+def test_unplanned_folders_are_named_in_one_line(
+    others: tuple[str, ...], printed: str, quick_config: RunConfig, tmp_path: Path
 ) -> None:
     plan = Plan(tmp_path, [Planned({"seed": 0}, quick_config)])
     assert plan.unplanned_note() == ""
@@ -46,6 +46,6 @@ def test_folders_of_other_runs_are_named_in_one_line(
         (tmp_path / "runs" / name).mkdir(parents=True)
     (tmp_path / "runs" / "a_file").touch()
     words = plan.unplanned_note()
-    assert words.startswith(told + (str(tmp_path / "runs") if told else ""))
+    assert words.startswith(printed + (str(tmp_path / "runs") if printed else ""))
     assert bool(words) == bool(others)
     assert "\n" not in words

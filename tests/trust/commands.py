@@ -1,4 +1,4 @@
-"""Every command on every kind of file, called in this process, and what it answers."""
+"""Every command on every kind of file, called in this process, and its answer."""
 
 import csv
 import io
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import messi
-from messi.cli.main import main
 from messi.core.errors import MessiError
+from tests.command import messi as messi_command
 
 from .stage import REPRODUCE, TRAIN, TRAIN_FEATURES, config_of
 
@@ -21,37 +21,32 @@ Reader = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class Reply:
-    """What a call gave back."""
+    """The result of a call."""
 
     code: int
     answer: Any
-    """Whatever must not change, when the code is 0."""
+    """The part that must not change, if the code is 0."""
     out: str = ""
     err: str = ""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A call and what of its output is the answer."""
+    """A call, and the part of its output that is the answer."""
 
     name: str
     arguments: tuple[str, ...]
     read: Reader
     finds: bool = False
-    """Whether it may tell of damage by findings and exit code 1."""
+    """Whether it may report damage as findings with exit code 1."""
     partial: Callable[[Any, Any], bool] | None = None
-    """Whether one answer is another without what is damaged."""
+    """Returns whether one answer is another one without the damaged part."""
 
     def __call__(self) -> Reply:
         """Call ``messi`` as a shell would."""
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-        with redirect_stdout(out), redirect_stderr(err):
-            try:
-                code = main(list(self.arguments))
-            except SystemExit as left:  # the parser of options leaves this way
-                code = left.code if isinstance(left.code, int) else 1
-        told, complaints = (stream.buffer.getvalue().decode() for stream in (out, err))
-        return Reply(code, self.read(told) if code == 0 or (code == 1 and self.partial) else None, told, complaints)
+        done = messi_command(*self.arguments)
+        answered = done.returncode == 0 or (done.returncode == 1 and self.partial)
+        return Reply(done.returncode, self.read(done.stdout) if answered else None, done.stdout, done.stderr)
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class Call:
     partial: None = None
 
     def __call__(self) -> Reply:
-        """Call it; an error for users counts as that of the command line."""
+        """Call it; a MessiError counts as exit code 2."""
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             try:
@@ -82,7 +77,7 @@ def _no_json(text: str) -> None:
 
 
 def _table(out: str) -> str:
-    """Return the table of results, without how training went and whether it was needed."""
+    """Return the table of results, without the progress of training."""
     return out[out.index("\n Run ") :]
 
 
@@ -91,7 +86,7 @@ def _page(out: str) -> bytes:
 
 
 def _trained(folder: str) -> Reader:
-    """Return what a resumed run must leave, bit by bit, but for the spelling of the description that it found."""
+    """Return what a resumed run must leave, bit by bit, except the format of the description that it found."""
 
     def read(out: str) -> Any:
         result = json.loads(Path(folder, "result.json").read_bytes())
@@ -103,18 +98,18 @@ def _trained(folder: str) -> Reader:
 
 
 def _tables(out: str) -> Any:
-    """Return the numbers of a plan, whether some run is said to be left out, and every table and page."""
+    """Return the numbers of a plan, whether it reports runs that are left out, and every table and page."""
     with Path("plan/tables/specialisation.csv").open(newline="") as file:
         numbers = {(row["Method"], row["column"]): row["mean"] for row in csv.DictReader(file)}
     files = [*sorted(Path("plan/tables").iterdir()), *Path().glob("page.html")]
-    told = "" in numbers.values() or "left out" in out
-    return numbers, told, {path.name: path.read_bytes() for path in files}
+    printed = "" in numbers.values() or "left out" in out
+    return numbers, printed, {path.name: path.read_bytes() for path in files}
 
 
 def _without_some(now: Any, then: Any) -> bool:
-    """Tell whether a plan says that it leaves something out, and changes no number of the rest."""
-    numbers, told, _ = now
-    return bool(told and all(number in ("", then[0].get(cell)) for cell, number in numbers.items()))
+    """Return whether a plan reports that something is left out, and changes no other number."""
+    numbers, printed, _ = now
+    return bool(printed and all(number in ("", then[0].get(cell)) for cell, number in numbers.items()))
 
 
 def _predicted() -> Any:
@@ -176,7 +171,7 @@ STORE: list[Command | Call] = [
 PICTURE: list[Command | Call] = [*_data("images"), PREDICT, EVALUATE, TRAIN_AGAIN]
 TABLE: list[Command | Call] = [*_data("table.csv"), _evaluate("runs/done", "--data", "table.csv")]
 FEATURES: list[Command | Call] = [
-    *_data("features.npz")[:2],  # there are no files in it to verify
+    *_data("features.npz")[:2],  # it has no image files to verify
     _predict("runs/features", "features.npz"),
     _evaluate("runs/features"),
     Command("train", (*TRAIN_FEATURES, "--out", "runs/features"), _table),
@@ -184,7 +179,7 @@ FEATURES: list[Command | Call] = [
 
 
 def forget() -> None:
-    """Drop what a call may have kept in memory for the next one, but not the compiled templates."""
+    """Clear what a call may have cached for the next one, except the compiled templates."""
     for name, module in list(sys.modules.items()):
         if name.endswith(".py"):  # a user's own method
             del sys.modules[name]

@@ -1,4 +1,4 @@
-"""Ways to damage a file: its bytes, its lines, its JSON, its safetensors header, or what it is at all."""
+"""Ways to damage a file: its bytes, its lines, its JSON, its safetensors header, or its type."""
 
 import json
 import os
@@ -13,7 +13,7 @@ Bytes = Callable[[bytes, Random], bytes]
 Text = Callable[[str, Random], str]
 Edit = Callable[[Any, Random], Any]
 _DEEP = "@deep@"
-"""Stands for a value that no JSON writer would write."""
+"""Stands for a value that no JSON writer would produce."""
 
 
 def _place(content: bytes, rng: Random) -> int:
@@ -102,14 +102,14 @@ LINES: dict[str, Bytes] = {
 
 
 def _containers(document: Any) -> list[Any]:
-    """Return all objects and lists that hold something."""
+    """Return all objects and lists that are not empty."""
     inner = document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
     own = [document] if isinstance(document, dict | list) and document else []
     return own + [found for value in inner for found in _containers(value)]
 
 
 def _somewhere(document: Any, rng: Random) -> tuple[Any, Any]:
-    """Return an object or a list, shallow ones more often, and a key of it."""
+    """Return an object or a list, preferably a shallow one, and one of its keys."""
     container = rng.choice(_containers(document)[: rng.choice((1, 3, 99999))])
     return container, rng.choice(list(container if isinstance(container, dict) else range(len(container))))
 
@@ -141,7 +141,7 @@ def add(document: Any, rng: Random) -> Any:
 
 
 def nudge(document: Any, rng: Random) -> Any:
-    """Change a number by a little: what a wrong digit deep in a long number does."""
+    """Change a number slightly, as one wrong digit in a long number does."""
     numbers = [(c, k) for c in _containers(document) for k in (c if isinstance(c, dict) else range(len(c)))]
     numbers = [(c, k) for c, k in numbers if isinstance(c[k], int | float) and not isinstance(c[k], bool)]
     if numbers:
@@ -186,7 +186,7 @@ EDITS: dict[str, Edit] = {
 
 
 def dumped(document: Any, indent: int | None = None) -> bytes:
-    """Return JSON, with what Python's writer would not write."""
+    """Return JSON, including what Python's writer would not produce."""
     return json.dumps(document, indent=indent).replace(f'"{_DEEP}"', "[" * 100_000 + "]" * 100_000).encode()
 
 

@@ -1,7 +1,7 @@
-"""Opens the files of messi, edits what they say and closes them again: with the old checksum, a matching one or none.
+"""Edits the content of messi's files and writes them with the old checksum, a matching one or none.
 
-This is the one place of the suite that knows how messi writes checksums. A forgery is complete: whatever else in the
-folder of a run vouches for the edited file is written anew, too.
+Only this module of the suite knows how messi writes checksums. A forgery is complete: other files of the run that
+contain a checksum of the edited file are rewritten, too.
 """
 
 import json
@@ -20,15 +20,15 @@ from .stage import Stage
 
 Form = Literal["json", "lines", "tensors", "binary", "empty"]
 Seal = Literal["stale", "matching", "none"]
-"""What becomes of the checksum: a file of 0.1 has none."""
+"""The checksum of the edited file: the old one, a new one, or none, as in files of 0.1."""
 _OLD = "0.1.0"
 
 
 def forge(stage: Stage, file: str, form: Form, edit: Edit, seal: Seal, rng: random.Random) -> None:
-    """Edit a file, and make what is beside it fit."""
+    """Edit a file, and adapt the other files of its folder."""
     stage.damage(file, edited(stage.files[file][0], form, edit, seal, rng))
     folder = Path(file).parent
-    with suppress(ValueError, AttributeError, RecursionError, MessiError):  # the edit left nothing that could fit
+    with suppress(ValueError, AttributeError, RecursionError, MessiError):  # nothing is left to adapt
         if seal == "matching":
             _vouch(stage, folder, file)
         if seal == "none":
@@ -36,7 +36,7 @@ def forge(stage: Stage, file: str, form: Form, edit: Edit, seal: Seal, rng: rand
 
 
 def edited(content: bytes, form: Form, edit: Edit, seal: Seal, rng: random.Random) -> bytes:
-    """Return a file that says something else."""
+    """Return an edited file."""
     if form == "tensors":
         header, data = opened(content)
         metadata = header["__metadata__"]
@@ -60,7 +60,7 @@ def _line(line: bytes, edit: Edit, seal: Seal, rng: random.Random) -> bytes:
 
 
 def _resealed(content: bytes) -> bytes:
-    """Write the checksum of a tensor file anew, if there is still a place for it."""
+    """Update the checksum of a tensor file, if it still has one."""
     with suppress(ValueError):
         place, whole = find_checksum(content)
         return content[:place] + whole.encode() + content[place + len(whole) :]
@@ -81,7 +81,7 @@ def _changed(document: Any, edit: Edit, seal: Seal, rng: random.Random, total: C
 
 
 def _vouch(stage: Stage, folder: Path, forged: str) -> None:
-    """Let the other files of a run fit one: they name the run's description, and the result has checksums of all."""
+    """Adapt the other files of a run: they identify its description, and the result has checksums of all files."""
     path = stage.root / folder
     if not (path / "run.json").is_file():
         return
@@ -107,7 +107,7 @@ def _vouch(stage: Stage, folder: Path, forged: str) -> None:
 
 
 def _age(stage: Stage, folder: Path) -> None:
-    """Let a whole run look as if messi 0.1 had written it."""
+    """Make a run look as if messi 0.1 had written it."""
 
     def forget(document: Any, _rng: random.Random) -> Any:
         return {key: value for key, value in document.items() if key not in ("run", "records_checksum", "files")}
@@ -123,7 +123,7 @@ def _documents(stage: Stage, folder: Path) -> list[tuple[str, Form]]:
 
 
 def _refit(stage: Stage, file: str, form: Form, edit: Edit, seal: Seal) -> None:
-    """Edit a file unless it says that already: another spelling would be another checksum of the file."""
+    """Edit a file unless it has this content already: another format would change its checksum."""
     content, rng = (stage.root / file).read_bytes(), random.Random(0)  # noqa: S311 (no secret)
     document = json.loads(opened(content)[0]["__metadata__"][METADATA] if form == "tensors" else content)
     if seal == "none" or edit(document, rng) != document:

@@ -1,4 +1,4 @@
-"""A call that may hang, fill the memory, run foreign code or end in a traceback, watched for all of these."""
+"""Watch a call that may hang, fill the memory, execute foreign code or end in a traceback."""
 
 import os
 import resource
@@ -16,11 +16,11 @@ from typing import Any, Literal
 from .commands import Call, Command, Reply, forget
 
 SECONDS = 15
-"""Far above the half second of the slowest undamaged call."""
+"""Far more than the half second of the slowest call on undamaged files."""
 MEMORY = 400 << 20
 """Bytes that a call may add to this process; the files are some megabytes."""
 _ADDRESSES = (2 << 30) + (os.cpu_count() or 1) * (80 << 20)
-"""Bytes at which it ends by force; every thread sets some aside."""
+"""Bytes at which the process is stopped; every thread reserves some."""
 
 Verdict = Literal["refused", "found", "same", "different", "failed"]
 
@@ -31,7 +31,7 @@ class Outcome:
 
     verdict: Verdict
     what: str = ""
-    """Traceback, hang, memory, code or message, where it failed."""
+    """The kind of failure: traceback, hang, memory, code or message."""
     where: str = ""
     """The last frame of a traceback."""
     detail: str = ""
@@ -42,7 +42,7 @@ class Hung(BaseException):
 
 
 def watched(command: Command | Call, expected: Reply | None = None, damaged: Path = Path()) -> tuple[Outcome, Reply]:
-    """Call a command and judge how it ended; ``expected`` is the reply on undamaged files."""
+    """Call a command and judge the result; ``expected`` is the reply on undamaged files."""
     before, reply = _memory(peak=False), Reply(-1, None)
     try:
         with _partner(damaged), _limited_time(), warnings.catch_warnings():
@@ -51,7 +51,7 @@ def watched(command: Command | Call, expected: Reply | None = None, damaged: Pat
         outcome = _judged(command, reply, expected)
     except Hung:
         outcome = Outcome("failed", "hang", detail=f"no end after {SECONDS} s")
-    except Exception as error:  # noqa: BLE001 (whatever it is, a user would see a traceback)
+    except Exception as error:  # noqa: BLE001 (a user would see a traceback)
         outcome = _traceback(error)
     forget()
     if Path("canary").exists():
@@ -70,11 +70,11 @@ def _traceback(error: Exception) -> Outcome:
 
 
 def _judged(command: Command | Call, reply: Reply, expected: Reply | None) -> Outcome:
-    """Judge a call that came to an end by itself."""
-    told = reply.err + reply.out
+    """Judge a call that ended."""
+    printed = reply.err + reply.out
     for unwanted in ("Traceback", "\x1b"):
-        if unwanted in told or unwanted in _failures():
-            return Outcome("failed", f"{unwanted!r} in the output", detail=repr(told[-300:]))
+        if unwanted in printed or unwanted in _failures():
+            return Outcome("failed", f"{unwanted!r} in the output", detail=repr(printed[-300:]))
     if expected is None or (reply.code, reply.answer) == (expected.code, expected.answer):
         return Outcome("same")
     if reply.code == 2:
@@ -82,19 +82,19 @@ def _judged(command: Command | Call, reply: Reply, expected: Reply | None) -> Ou
     if _tells(command, reply, expected):
         return Outcome("found")
     if reply.code:
-        return Outcome("failed", f"exit code {reply.code}", detail=told[-300:])
+        return Outcome("failed", f"exit code {reply.code}", detail=printed[-300:])
     return Outcome("different", detail=_difference(reply.answer, expected.answer))
 
 
 def _tells(command: Command | Call, reply: Reply, expected: Reply) -> bool:
-    """Tell whether a command does what it can and says what is damaged."""
+    """Return whether a command does what is possible and reports the damage."""
     if command.finds:
         return reply.code == 1 and bool(reply.out.strip())
     return bool(command.partial and command.partial(reply.answer, expected.answer))
 
 
 def _one_sentence(err: str) -> Outcome:
-    """Check that the error is the last line, and that nothing but progress and notes is before it."""
+    """Check that the error is the last line, preceded only by progress and notes."""
     lines = err.rstrip("\n").split("\n")
     if lines[-1].startswith("messi: ") and "Warning" not in err:
         return Outcome("refused", detail=lines[-1])
@@ -102,12 +102,12 @@ def _one_sentence(err: str) -> Outcome:
 
 
 def _failures() -> str:
-    """Return what a plan noted of the runs that failed in it."""
+    """Return the reasons that a plan recorded for its failed runs."""
     return "".join(file.read_text() for file in Path("plan/failed").glob("*.txt"))
 
 
 def _difference(now: Any, then: Any) -> str:
-    """Say where two answers first differ, and by what."""
+    """Return the first difference between two answers."""
     if isinstance(now, dict) and isinstance(then, dict) and now.keys() == then.keys():
         key = next(key for key in now if now[key] != then[key])
         return f"{key}: {_difference(now[key], then[key])}"
@@ -122,7 +122,7 @@ def _difference(now: Any, then: Any) -> str:
 
 
 def _memory(*, peak: bool) -> int:
-    """Return how many bytes this process has, and forget the most that it had, or return that."""
+    """Return the bytes that this process uses and reset the peak, or return the peak since then."""
     if not peak:
         Path("/proc/self/clear_refs").write_text("5")
     name = "VmHWM" if peak else "VmRSS"
@@ -132,7 +132,7 @@ def _memory(*, peak: bool) -> int:
 
 @contextmanager
 def limited_memory() -> Iterator[None]:
-    """Bound the memory of this process for the block: a thread may go on to fill it after its call was given up."""
+    """Limit the memory of this process inside the block: a thread may fill it after its call was abandoned."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + _ADDRESSES, hard))
@@ -145,7 +145,7 @@ def limited_memory() -> Iterator[None]:
 @contextmanager
 def _limited_time() -> Iterator[None]:
     old = signal.signal(signal.SIGALRM, _ring)
-    # Again and again: what cleans up may hang, too.
+    # Repeated, because the clean-up may hang, too.
     signal.setitimer(signal.ITIMER_REAL, SECONDS, SECONDS)
     try:
         yield
@@ -160,7 +160,7 @@ def _ring(_number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _partner(path: Path) -> Iterator[None]:
-    """Be the other end of a FIFO once the time is up: where Rust waits for one, no signal reaches Python."""
+    """Open the other end of a FIFO when the time is up: while Rust waits for one, no signal reaches Python."""
     if not path.is_fifo():
         yield
         return

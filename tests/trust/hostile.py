@@ -1,4 +1,4 @@
-"""What somebody might send on purpose: headers that lie, names of files to run, sizes that fill the memory."""
+"""Attacks: false headers, names of files to execute, sizes that fill the memory."""
 
 import io
 import json
@@ -21,7 +21,7 @@ Header = Callable[[dict[str, Any], Random], Any]
 
 
 def _header(change: Header) -> Bytes:
-    """Return a damage to what a safetensors file says of its tensors."""
+    """Return a change to the header of a safetensors file."""
 
     def damaged(content: bytes, rng: Random) -> bytes:
         header, data = opened(content)
@@ -95,7 +95,7 @@ HEADERS: dict[str, Bytes] = {
 
 
 def _say(*path: str, value: Any) -> Edit:
-    """Return an edit that sets one value, where there is such a place."""
+    """Return an edit that sets one value, if its place exists."""
 
     def edit(document: Any, rng: Random) -> Any:
         inner = document

@@ -1,4 +1,4 @@
-"""A folder with small data, runs, a plan and stores, which goes back to what it was after every damage."""
+"""A folder with small data, runs, a plan and stores, which is restored after every damage."""
 
 import io
 import os
@@ -36,17 +36,17 @@ Path("canary").touch()
 
 @dataclass
 class Stage:
-    """Every file as it should be, in memory, and the folder that has it."""
+    """A folder, and the undamaged content of all its files in memory."""
 
     root: Path
     files: dict[str, tuple[bytes, int]] = field(default_factory=dict)
-    """Content and time of change by path."""
+    """Content and modification time by path."""
     folders: set[str] = field(default_factory=set)
     dirty: set[str] = field(default_factory=set)
-    """Files that were damaged, whatever their size and time say."""
+    """Files that were damaged, even if their size and time are unchanged."""
 
     def keep(self) -> None:
-        """Remember every file as it is now."""
+        """Remember the present content of every file."""
         self.files = {
             str(path.relative_to(self.root)): (path.read_bytes(), path.stat().st_mtime_ns)
             for path in sorted(self.root.rglob("*"))
@@ -55,7 +55,7 @@ class Stage:
         self.folders = {f"{parent}/" for name in self.files for parent in Path(name).parents}
 
     def restore(self) -> None:
-        """Bring every file back, with its time, and take away what was not there."""
+        """Restore every file with its time, and delete all others."""
         whole = set(self._sweep())
         for name in self.files.keys() - whole:
             content, time = self.files[name]
@@ -66,14 +66,14 @@ class Stage:
         self.dirty.clear()
 
     def damage(self, file: str, content: bytes) -> None:
-        """Give a file other content; it keeps its time, as it does when a disk goes bad."""
+        """Change the content of a file, but not its time, as a bad disk does."""
         self.dirty.add(file)
         path, time = self.root / file, self.files[file][1]
         path.write_bytes(content)
         os.utime(path, ns=(time, time))
 
     def _sweep(self, folder: str = "") -> Iterator[str]:
-        """Yield the files that are as they were; remove everything else."""
+        """Yield the unchanged files; delete everything else."""
         for entry in list(os.scandir(self.root / folder)):
             name = f"{folder}{entry.name}"
             status = entry.stat(follow_symlinks=False)
@@ -96,7 +96,7 @@ class Stage:
 
 @contextmanager
 def staged(root: Path) -> Iterator[Stage]:
-    """Make everything in a folder, which is the working folder inside the block."""
+    """Create everything in a folder, which is the working folder inside the block."""
     before = Path.cwd()
     with pytest.MonkeyPatch.context() as patch:
         _shrink_plan(patch)
@@ -104,7 +104,7 @@ def staged(root: Path) -> Iterator[Stage]:
         os.chdir(root)
         try:
             _make_data(root)
-            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # a failure's own words are enough
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # a failure prints enough
                 _make_runs()
             stage = Stage(root)
             stage.keep()
@@ -132,7 +132,7 @@ def _make_data(root: Path) -> None:
 
 
 def _make_runs() -> None:
-    """Train two runs that differ in the seed alone, one on features and half of one, decode a store, do a plan."""
+    """Train two runs that differ only in the seed, one on features and half a run; decode two stores; run a plan."""
     for arguments in (
         [*TRAIN, "--out", "runs/done"],
         [*TRAIN, "--out", "runs/other", "--seed", "1"],
@@ -148,13 +148,13 @@ def _make_runs() -> None:
 
 def config_of(arguments: list[str]) -> RunConfig:
     """Return the config of a ``messi train`` command."""
-    from messi.cli.train import parse  # noqa: PLC0415 (that module is looked at by tests of imports)
+    from messi.cli.train import parse  # noqa: PLC0415 (tests of imports inspect that module)
 
     return parse(arguments[1:])[0]
 
 
 class _Stopper:
-    """Asks a run to stop after three steps, between two evaluations and with a record under way."""
+    """Stops a run after three steps, between two evaluations and with an unwritten record."""
 
     def started(self, step: int, steps: int) -> None: ...
 
@@ -170,7 +170,7 @@ class _Stopper:
 
 
 def _shrink_plan(patch: pytest.MonkeyPatch) -> None:
-    """Make a plan two runs of half a second, done in this process: another one would load torch for every damage."""
+    """Reduce a plan to two runs of half a second in this process: another process would load torch for every damage."""
     tiny = Benchmark("two_subsets", "Two subsets", TwoSubsets(per_domain=30), {"b2": "B"})
     patch.setattr(ablation, "SMALL", tiny)
     patch.setattr(ablation, "SMALL_BACKBONE", "identity")

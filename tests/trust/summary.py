@@ -1,4 +1,4 @@
-"""Counts what became of the mutations, in whichever process they were done, and tells it at the end."""
+"""Counts the results of the mutations over all test processes, and prints them at the end."""
 
 import os
 from collections import Counter, defaultdict
@@ -11,7 +11,7 @@ _found: list[dict[str, Any]] = []
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Take what a test recorded of its mutation."""
+    """Collect the result of a mutation from its test."""
     if report.when == "call":
         _found.extend(value for name, value in report.user_properties if name == "mutation")  # type: ignore[misc]
 
@@ -37,7 +37,7 @@ def _counted() -> str:
 
 
 def _grouped() -> str:
-    """Return the failures in Markdown, alike ones together."""
+    """Return the failures in Markdown, grouped."""
     groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for one in _found:
         for call, what, where, detail in one["failures"]:

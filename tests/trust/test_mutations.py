@@ -1,6 +1,6 @@
 """Damaged and hostile files: a one-sentence error with exit code 2, or exactly the answer of the undamaged file.
 
-A mutation has a number, which a failure names. To see one again, or all failures among many, grouped:
+Every mutation has a number, which a failure prints. To repeat one, or to group the failures of many:
 
     MESSI_MUTATION=1234 pytest tests/trust
     MESSI_MUTATION=0-2199 MESSI_MUTATION_REPORT=failures.md pytest tests/trust
@@ -37,13 +37,13 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(autouse=True)
 def home(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read the stores of the stage, where all other tests have one of their own."""
+    """Use the stores of the stage; all other tests have their own."""
     monkeypatch.setenv("MESSI_HOME", str(stage.root / "home"))
 
 
 @pytest.fixture(scope="module")
 def undamaged(stage: Stage) -> Replies:
-    """The replies on the undamaged files, by call, as they are found out."""
+    """The replies on the undamaged files by call, filled as they become known."""
     return {}
 
 
@@ -57,7 +57,7 @@ def undamaged(stage: Stage) -> Replies:
 def test_a_forgery_that_says_the_same_gets_the_same_answer(
     name: str, seal: Seal, calls: list[Command | Call], stage: Stage, undamaged: Replies
 ) -> None:
-    """Otherwise the checksums would refuse all forgeries, and what is behind them would not be tested."""
+    """Otherwise the checksums would refuse every forgery, and the checks behind them would not be tested."""
     for call in calls:
         expected = _undamaged(call, stage, undamaged)
         forge(stage, f"runs/done/{name}", RUN[name], lambda document, _rng: document, seal, random.Random(0))  # noqa: S311
@@ -86,12 +86,12 @@ def _outcome(call: Command | Call, one: Mutation, number: int, stage: Stage, und
 
 
 def _undamaged(call: Command | Call, stage: Stage, undamaged: Replies) -> Reply:
-    """Return what a call replies on the undamaged files, and leave these."""
+    """Return the reply of a call on the undamaged files, and restore these."""
     if call not in undamaged:
         stage.restore()
         undamaged[call] = _reply(call)
         stage.restore()
-        assert _reply(call) == undamaged[call], f"{call.name} does not answer twice the same"
+        assert _reply(call) == undamaged[call], f"{call.name} gives two different answers"
     stage.restore()
     return undamaged[call]
 
@@ -107,7 +107,7 @@ def _is_failure(outcome: Outcome, one: Mutation) -> bool:
 
 
 def _overlooked(outcomes: dict[str, Outcome], one: Mutation) -> dict[str, Outcome]:
-    """Return the verifying commands that are content with a file which another one refuses."""
+    """Return the verifying commands that accept a file which another command refuses."""
     if one.rule == "safe" or one.file.endswith("lock") or not any(o.verdict == "refused" for o in outcomes.values()):
         return {}
     content = [name for name, outcome in outcomes.items() if "verify" in name and outcome.verdict == "same"]
@@ -117,7 +117,7 @@ def _overlooked(outcomes: dict[str, Outcome], one: Mutation) -> dict[str, Outcom
 def _recorded(
     number: int, one: Mutation, outcomes: dict[str, Outcome], failures: dict[str, Outcome]
 ) -> dict[str, object]:
-    """Return what the summary tells; in plain values, for it may be made in another process."""
+    """Return the values for the summary; plain, because it may be printed by another process."""
     verdicts = {outcome.verdict for outcome in outcomes.values()}
     end = "different" if "different" in verdicts else "refused" if verdicts & {"refused", "found"} else "same"
     found = [(name, o.what or "different answer", o.where, o.detail) for name, o in failures.items()]
@@ -128,4 +128,4 @@ def _recorded(
 def _story(number: int, one: Mutation, failures: dict[str, Outcome]) -> str:
     lines = [f"mutation {number} (seed {SEED}): {one.kind} in {one.file}"]
     lines += [f"  {name}: {o.what or 'different answer'} {o.where} {o.detail}" for name, o in failures.items()]
-    return "\n".join([*lines, f"  MESSI_MUTATION={number} pytest tests/trust shows it again"])
+    return "\n".join([*lines, f"  MESSI_MUTATION={number} pytest tests/trust repeats it"])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from messi.algorithms.common.penalised import PenalisedFeatures
-from messi.discrepancy.domain_mmd import domain_mmd
+from messi.discrepancy.mmd import domain_mmd
 
 
 class MMD(PenalisedFeatures):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import Row, print_rows, say
 from messi.cli.common.progress import data_progress
 from messi.cli.common.sources import called, find_data
@@ -29,7 +30,7 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in _HELP:
         say("usage: messi data COMMAND", "")
         for name, command in COMMANDS.items():
-            say(f"  {name:<20}{_about(command)}")
+            say(f"  {name:<14}{_about(command)}")
         say("", f"{_WHAT}.")
         return 0
     word, rest = arguments[0], arguments[1:]
@@ -111,7 +112,7 @@ def _parse(word: str, command: Callable[[list[str]], int], arguments: list[str])
 
     def parsed(
         *,
-        out: Path | None = None,
+        out: Annotated[Path | None, shown_as("FILE")] = None,
         config: Annotated[DataConfig, tyro.conf.arg(name="")] = default,
     ) -> tuple[DataConfig, Path | None]:
         """Options of the chosen data.
@@ -123,9 +124,8 @@ def _parse(word: str, command: Callable[[list[str]], int], arguments: list[str])
         """
         return config, out
 
-    flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed, tyro.conf.AvoidSubcommands)
     name, about = f"messi data {word} DATA", _about(command)
-    return tyro.cli(parsed, prog=name, description=about, args=arguments[1:], config=flat)
+    return tyro.cli(parsed, prog=name, description=about, args=arguments[1:], config=FLAT)
 
 
 def _about(command: Callable[[list[str]], int]) -> str:

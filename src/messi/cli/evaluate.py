@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import Format, Row, print_rows
 from messi.cli.common.sources import find_data
 from messi.data.datasets.common.base import DataConfig
@@ -20,12 +21,12 @@ def main(arguments: list[str]) -> int:
     default = find_data(chosen.data) if chosen.data else None
 
     def evaluate(
-        run: tyro.conf.Positional[Path],
+        run: tyro.conf.Positional[Annotated[Path, shown_as("RUN")]],
         /,
         *,
-        data: str | None = None,  # noqa: ARG001 (read above, shown here)
-        algorithm: Path | None = None,
-        device: str | None = None,
+        data: Annotated[str | None, shown_as("DATA")] = None,  # noqa: ARG001 (read above, shown here)
+        algorithm: Annotated[Path | None, shown_as("FILE")] = None,
+        device: Annotated[str | None, shown_as("DEVICE")] = None,
         form: Annotated[Format, tyro.conf.arg(name="format")] = "table",
         config: Annotated[DataConfig | None, tyro.conf.arg(name="")] = default,
     ) -> int:
@@ -35,8 +36,7 @@ def main(arguments: list[str]) -> int:
         seen are listed in the role that they had in the run (train, source_val, ...), and all others as target.
 
         Args:
-            run: A run folder. With --data, a model file works too, but outside its run folder the examples that it was
-                trained on are not recognised.
+            run: A run folder; with --data also a model file, which does not know the examples of its run.
             data: Other data, anything that 'messi train --data' accepts; add --help after it to see its options.
             algorithm: The file of a method of your own. It is executed, so name only files that you trust.
             device: Such as cpu or cuda:0; by default a GPU if there is one.
@@ -51,5 +51,4 @@ def main(arguments: list[str]) -> int:
         print_rows(rows, form)
         return 0
 
-    flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed, tyro.conf.AvoidSubcommands)
-    return tyro.cli(evaluate, prog="messi evaluate", args=arguments, config=flat)
+    return tyro.cli(evaluate, prog="messi evaluate", args=arguments, config=FLAT)

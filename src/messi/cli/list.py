@@ -2,12 +2,13 @@
 
 import dataclasses
 import fnmatch
-from typing import Literal
+from typing import Annotated, Literal
 
 import timm
 import tyro
 
 from messi.algorithms.common.base import ALGORITHMS
+from messi.cli.common.options import shown_as
 from messi.cli.common.output import Row, print_rows, say
 from messi.core.config import searches
 from messi.core.errors import MessiError, unknown_name
@@ -25,7 +26,11 @@ def main(arguments: list[str]) -> int:
     return tyro.cli(show, prog="messi list", args=arguments)
 
 
-def show(kind: tyro.conf.Positional[Kind], pattern: tyro.conf.Positional[str] = "*", /) -> int:
+def show(
+    kind: tyro.conf.Positional[Kind],
+    pattern: tyro.conf.Positional[Annotated[str, shown_as("[PATTERN]")]] = "*",
+    /,
+) -> int:
     """List algorithms or data sets with their options, backbones, or protocols with their settings.
 
     Args:

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 from torch import Tensor
 
+from messi.cli.common.options import shown_as
 from messi.cli.common.output import Format, Row, note, print_rows
 from messi.core.errors import MessiError
 from messi.data.datasets.arrays import read_inputs
@@ -27,23 +28,23 @@ def main(arguments: list[str]) -> int:
 
 
 def predict(
-    run: tyro.conf.Positional[Path],
-    paths: tyro.conf.Positional[tuple[Path, ...]],
+    run: tyro.conf.Positional[Annotated[Path, shown_as("RUN")]],
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], shown_as("PATH ...")]],
     /,
     *,
-    algorithm: Path | None = None,
+    algorithm: Annotated[Path | None, shown_as("FILE")] = None,
     inputs_array: str = "inputs",
-    device: str | None = None,
+    device: Annotated[str | None, shown_as("DEVICE")] = None,
     form: Annotated[Format, tyro.conf.arg(name="format")] = "table",
 ) -> int:
     """Print class, probability and expert weights for every image, or for every row of features.
 
-    An image that cannot be read is reported; the others are still classified, and the exit code is 2.
+    Folders are searched for images, except hidden ones; a file that is named twice counts once. An image that cannot be
+    read is reported; the others are still classified, and the exit code is 2.
 
     Args:
         run: A run folder or a model file.
-        paths: Image files, or folders, which are searched for images except hidden ones; a file named twice counts
-            once. Or .npz files with features [N, F] or uint8 images.
+        paths: Image files and folders, or .npz files with features [N, F] or uint8 images.
         algorithm: The file of a method of your own. It is executed, so name only files that you trust.
         inputs_array: The array of an .npz file to classify.
         device: Such as cpu or cuda:0; by default a GPU if there is one.

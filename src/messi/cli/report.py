@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
+from messi.cli.common.options import shown_as
 from messi.cli.common.output import say
 from messi.core.errors import MessiError
 from messi.core.rundir import PLAN, RunDir, runs_inside
@@ -17,12 +19,18 @@ def main(arguments: list[str]) -> int:
     return tyro.cli(report, prog="messi report", args=arguments)
 
 
-def report(folders: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path | None = None) -> int:
+def report(
+    folders: tyro.conf.Positional[Annotated[tuple[Path, ...], shown_as("FOLDER ...")]],
+    /,
+    *,
+    out: Annotated[Path | None, shown_as("FILE")] = None,
+) -> int:
     """Write one self-contained page that compares finished runs, or the page of a plan.
 
+    Unfinished runs are left out. For a plan of 'messi reproduce' the tables are rewritten, too.
+
     Args:
-        folders: Run folders, or folders that contain run folders, such as those of several targets; unfinished runs
-            are left out. Or the folder of one plan of 'messi reproduce', whose tables are then rewritten, too.
+        folders: Run folders, folders that contain run folders, or the folder of one plan.
         out: The page to write; by default report.html, for a plan in its folder.
 
     """

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import Row, print_rows, say
 from messi.cli.common.progress import data_progress
 from messi.experiments.common.base import EXPERIMENTS, Experiment
@@ -36,9 +37,9 @@ def main(arguments: list[str]) -> int:
 
     def reproduce(
         *,
-        out: Path | None = None,
-        dry_run: bool = False,
-        launcher: str = chosen.launcher,  # noqa: ARG001 (read above, shown here)
+        out: Annotated[Path | None, shown_as("FOLDER")] = None,
+        dry_run: Annotated[bool, shown_as("")] = False,
+        launcher: Annotated[str, tyro.conf.arg(metavar="NAME")] = chosen.launcher,  # noqa: ARG001 (read above, shown here)
         experiment: Annotated[Experiment, tyro.conf.arg(name="")] = default,
         environment: Annotated[Launcher, tyro.conf.arg(name="")] = here,
     ) -> int:
@@ -47,15 +48,14 @@ def main(arguments: list[str]) -> int:
         Args:
             out: Folder of the runs and tables; by default reproduce/NAME, or reproduce/NAME-small.
             dry_run: Only print the runs and their state.
-            launcher: Where the runs are executed: local, or a file of your own with a launcher, such as mine.py.
+            launcher: Where the runs are executed: local, or a file with your own launcher, such as mine.py.
             experiment: Options of the experiment.
             environment: Options of the launcher.
 
         """
         return _reproduce(experiment, out or default_folder(experiment), environment, dry_run=dry_run)
 
-    flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
-    code: int = tyro.cli(reproduce, prog=f"messi reproduce {name}", description=about, args=options, config=flat)
+    code: int = tyro.cli(reproduce, prog=f"messi reproduce {name}", description=about, args=options, config=FLAT)
     return code
 
 

@@ -10,6 +10,7 @@ import tyro
 
 from messi.algorithms.common.base import ALGORITHMS
 from messi.api import run
+from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import say
 from messi.cli.common.progress import data_progress, progress
 from messi.cli.common.results import print_held_out, print_results
@@ -104,24 +105,23 @@ def parse(arguments: list[str]) -> Command:
         *,
         data: str = default.data.name if saved else tyro.MISSING,  # noqa: ARG001 (read above, shown here)
         algorithm: str = default.algorithm.name,  # noqa: ARG001
-        config: Path | None = None,  # noqa: ARG001
-        out: Path | None = None,
-        device: str | None = None,
+        config: Annotated[Path | None, shown_as("RUN")] = None,  # noqa: ARG001
+        out: Annotated[Path | None, shown_as("FOLDER")] = None,
+        device: Annotated[str | None, shown_as("DEVICE")] = None,
         capture: bool = True,
         settings: Annotated[RunConfig, tyro.conf.arg(name="")] = default,
     ) -> Command:
         """Train on all domains except the target, select a model by source validation, test it once on the target.
 
         Without --target, each domain is held out in turn, one run each; '--target none' trains on all domains.
-        Repeating the command resumes an interrupted run. The data and algorithm options below are those of the chosen
-        --data and --algorithm; the defaults are those of the chosen --protocol, --data and --backbone.
+        Repeating the command resumes an interrupted run. The options below depend on the chosen --data and --algorithm,
+        and their defaults on --protocol, --data and --backbone. With --config, other options override the saved ones;
+        a method in your own file must be named again with --algorithm.
 
         Args:
-            data: A folder domain/class/image, a table (.csv, .tsv, .parquet), arrays (.npz), a WILDS folder, or a
-                data set by name ('messi data list').
+            data: A folder domain/class/image, a table, an .npz file, a WILDS folder, or a name ('messi data list').
             algorithm: A method ('messi list algorithms'), or your own file with one, such as mine.py.
-            config: Repeat an earlier run: its folder or its run.json. Other options override the saved values. A
-                method in your own file must be named again with --algorithm.
+            config: Repeat an earlier run: its folder or its run.json.
             out: The run folder, or the folder of several runs; by default in runs/, named by the config.
             device: Such as cpu or cuda:0; by default a GPU if there is one.
             capture: On a GPU, capture the training step once as a CUDA graph and replay it: same result, faster.
@@ -130,8 +130,7 @@ def parse(arguments: list[str]) -> Command:
         """
         return Command(settings, out, device, capture, saved)
 
-    flat = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
-    return tyro.cli(train, prog="messi train", args=arguments, config=flat)
+    return tyro.cli(train, prog="messi train", args=arguments, config=FLAT)
 
 
 def _from_scratch(chosen: argparse.Namespace) -> RunConfig:

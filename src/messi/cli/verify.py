@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
+from messi.cli.common.options import shown_as
 from messi.cli.common.output import say
 from messi.core.errors import MessiError
 from messi.core.rundir import PLAN, RunDir
@@ -17,7 +19,7 @@ def main(arguments: list[str]) -> int:
     return tyro.cli(verify, prog="messi verify", args=arguments)
 
 
-def verify(paths: tyro.conf.Positional[tuple[Path, ...]], /) -> int:
+def verify(paths: tyro.conf.Positional[Annotated[tuple[Path, ...], shown_as("PATH ...")]], /) -> int:
     """Compare every file of runs, plans or models with its checksum; the exit code is 1 if one is damaged.
 
     A checksum detects damage, not intent: whoever changes a file on purpose can also write a new checksum.
@@ -45,7 +47,7 @@ def _verified(path: Path) -> Iterator[tuple[Path, Verified]]:
         inside = sorted(file.parent for file in path.rglob("run.json"))
         if (path / PLAN).exists():
             plan = Verified()
-            plan.look(path / PLAN, lambda: read_plan(path))
+            plan.check(path / PLAN, lambda: read_plan(path))
             yield path / PLAN, plan
         elif not inside:
             raise MessiError(f"{path} contains no runs; name a run folder, a plan or a model file.")

@@ -93,10 +93,12 @@ def _new_folder(path: Path) -> tuple[Path, ExitStack]:
     while True:
         folder, lock = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp"), ExitStack()
         folder.mkdir(mode=0o700)
-        with suppress(MessiError):  # some network disks have no locks, so no process can remove the folder there either
-            lock.enter_context(locked(folder, folder / _LOCK, wait=True, remove=always))
-        if folder.exists():  # or else another process removed it as a leftover before it was locked
-            return folder, lock
+        with suppress(FileNotFoundError):  # another process removed it as a leftover before it was locked
+            mode = folder.stat().st_mode
+            with suppress(MessiError):  # some network disks have no locks, so no process can remove the folder either
+                lock.enter_context(locked(folder, folder / _LOCK, wait=True, remove=always))
+            if folder.stat().st_mode == mode:  # filelock creates a missing folder again, but not a private one
+                return folder, lock
         lock.close()
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def counts(mask: Tensor) -> Tensor:
-    """Return how many points each cloud has: mask [*, N] -> [*]."""
+    """Return the number of points of each cloud: mask [*, N] -> [*]."""
     return mask.sum(-1)
 
 
@@ -18,10 +18,10 @@ def averaging(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def centred(points: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Subtract from each cloud [*, N, R] its mean as rounded; return the rest, that mean, and the mean of the rest.
+    """Subtract the rounded mean from each cloud [*, N, R]; return the rest, that mean, and the mean of the rest.
 
-    The mean of the rest [*, R] is what rounding left: far from the origin it is not zero, and adding it to the
-    rounded mean gives a mean that is more accurate than one number can be.
+    The mean of the rest [*, R] is the rounding error of the mean, which is not zero far from the origin. The sum of
+    both is more accurate than a single number can be.
     """
     weights = averaging(mask, points.dtype)
     mean = weights @ points

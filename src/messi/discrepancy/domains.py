@@ -1,6 +1,6 @@
-"""Who belongs to which domain of a batch, and the mean over pairs of domains; all of fixed shape, for recorded steps.
+"""Domain membership in a batch, and the mean over pairs of domains; all shapes are fixed, for captured steps.
 
-A batch need not hold every domain: absent ones have no members, and no mean or pair counts them.
+A batch need not contain every domain: absent domains have no members and are not part of any mean or pair.
 Legend: B examples, K domains.
 """
 
@@ -9,20 +9,20 @@ from torch import Tensor
 
 
 def membership(domains: Tensor, num_domains: int) -> Tensor:
-    """Return which examples are in which domain: domains [B] -> bool [K, B]."""
+    """Return which examples belong to which domain: domains [B] -> bool [K, B]."""
     return torch.arange(num_domains, device=domains.device)[:, None] == domains
 
 
 def ranks(members: Tensor) -> Tensor:
-    """Return the place of every example among those of its domain, from 0: members [K, B] -> [B]."""
+    """Return the index of every example within its domain, from 0: members bool [K, B] -> [B]."""
     return (members.cumsum(1) * members).sum(0) - 1
 
 
 def mean_over_pairs(gram: Tensor, present: Tensor) -> Tensor:
-    """Return the mean of |v_i - v_j|^2 over the pairs i < j of present domains; 0 where there is no pair.
+    """Return the mean of |v_i - v_j|^2 over the pairs i < j of present domains, a scalar; 0 if there is no pair.
 
     Args:
-        gram: [K, K] inner products <v_i, v_j>, of any numbers where a domain is absent.
+        gram: [K, K] inner products <v_i, v_j>; the entries of absent domains are ignored.
         present: [K] True for the domains in the batch.
 
     """

@@ -1,4 +1,4 @@
-"""Slow float64 twins, one pair of clouds at a time and straight from the definitions; the tests' second opinion.
+"""Slow float64 references, written from the definitions for one pair of clouds at a time; tests compare with them.
 
 Legend: N and P points, R features, M experts, B examples.
 """
@@ -16,7 +16,7 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def entropic_ot(x: Tensor, y: Tensor, *, epsilon: float, iterations: int = 10_000) -> tuple[Tensor, Tensor]:
-    """Return the primal value <g, C> + eps KL(g | P x Q) and the plan g, with many plain Sinkhorn rounds."""
+    """Return the primal value <g, C> + eps KL(g | P x Q) and the plan g, with many plain Sinkhorn iterations."""
     cost = squared_distances(x.detach().double(), y.detach().double())
     n, p = cost.shape
     f, g = cost.new_zeros(n), cost.new_zeros(p)
@@ -40,7 +40,7 @@ def mmd_squared(x: Tensor, y: Tensor, *, bandwidths: tuple[float, ...]) -> Tenso
 
 
 def slots(labels: Tensor, domains: Tensor) -> list[tuple[list[int], list[int]]]:
-    """Return, for every class and pair of domains that both have it, the examples of either cell."""
+    """Return the examples of both cells, for every class and pair of domains that have it."""
     cells: dict[tuple[int, int], list[int]] = {}
     for index, key in enumerate(zip(labels.tolist(), domains.tolist(), strict=True)):
         cells.setdefault(key, []).append(index)
@@ -58,7 +58,7 @@ def ssi_ot(
     sharpness: float,
     iterations: int = 10_000,
 ) -> tuple[Tensor, int]:
-    """Return the sum over slots and experts of a_ijc W_eps (absolute epsilon) and the number of its summands.
+    """Return the sum over slots and experts of a_ijc W_eps (absolute epsilon) and the number of its terms.
 
     Shapes: features [M, B, R], routing [B, M], labels [B], domains [B].
     """

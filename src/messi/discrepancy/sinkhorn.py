@@ -2,15 +2,14 @@
 
     W_eps(P, Q) = min_g <g, C> + eps KL(g | P x Q),    C = squared Euclidean distance, uniform marginals
 
-Written here because no library solves ragged batches (POT and geomloss need equal sizes). Three facts make it
-short and fast:
+No library solves ragged batches (POT and geomloss require equal sizes). Three facts make the code short and fast:
 
 - Envelope theorem: the gradient of the value with respect to the cost is the optimal plan, so no iteration is
   stored or differentiated.
-- ``W_eps(P, Q) = W_eps(P - p, Q - q) + |s|^2 + 2 <s, mean(P - p) - mean(Q - q)>`` with ``s = p - q``, for any p and q:
-  solving the centred problem makes the value of a translated cloud exact for every number of iterations, and keeps
+- ``W_eps(P, Q) = W_eps(P - p, Q - q) + |s|^2 + 2 <s, mean(P - p) - mean(Q - q)>`` with ``s = p - q``, for any p and q.
+  Solving the centred problem makes the value of a translated cloud exact for every number of iterations, and keeps
   float32 accurate far from the origin.
-- A cloud of one point has only one plan; the iteration finds it in its first round.
+- A cloud of one point has only one plan, which the first iteration finds.
 
 Legend: ``*`` leading dimensions, N and P padded numbers of points, R features, L all pairs of clouds in one row.
 """
@@ -42,12 +41,12 @@ def entropic_ot(
         x_mask: [*, N] True where x holds a point; every cloud has at least one.
         y_mask: [*, P] the same for y.
         epsilon: strength of the entropic term.
-        iterations: rounds of Sinkhorn; a round updates both potentials.
-        relative: take epsilon in units of the mean cost of all pairs of points in the batch, a constant for the
+        iterations: Sinkhorn iterations, each of which updates both potentials.
+        relative: measure epsilon in units of the mean cost of all pairs of points in the batch, a constant for the
             gradient, instead of units of the cost.
 
     Returns:
-        [*] values of the dual problem, a lower bound that is reached as ``iterations`` grows.
+        [*] values of the dual problem, a lower bound that converges as ``iterations`` grows.
 
     """
     value: Tensor = _EntropicOT.apply(x, y, x_mask, y_mask, epsilon, iterations, relative)
@@ -92,13 +91,13 @@ class _EntropicOT(torch.autograd.Function):
 
 
 def _mean_cost(cost: Tensor, moved: Tensor, x_mask: Tensor, y_mask: Tensor) -> Tensor:
-    """Return the mean over all pairs of points of all pairs of clouds, translation included."""
+    """Return the mean over all pairs of points of all pairs of clouds, including the translation."""
     pairs = (counts(x_mask) * counts(y_mask)).to(cost.dtype)
     return (cost.sum() + (moved * pairs).sum()) / pairs.sum()
 
 
 def _pull(x: Tensor, y: Tensor, x_mask: Tensor, plan: Tensor, shift: Tensor) -> Tensor:
-    """Return the gradient at x: the centred plan's, less its mean because x was centred, plus the translation's."""
+    """Return the gradient at x: that of the centred plan, minus its mean (x was centred), plus the translation's."""
     plan = _rows(plan.contiguous())
     pull = (plan.sum(-1, keepdim=True) * _rows(x)).baddbmm_(plan, _rows(y), alpha=-1)
     # Both corrections at once: one vector per cloud times the points' weights, which are 0 at the padding.
@@ -112,7 +111,7 @@ def solve(cost: Tensor, x_mask: Tensor, y_mask: Tensor, *, epsilon: Tensor, iter
     Inside, the pairs of clouds come last ([N, P, L]): sums over a few points then run over long rows.
     """
     shape = cost.shape
-    # A cost of zero everywhere makes a relative epsilon zero; any positive number then gives the same plan.
+    # If all costs are zero, so is a relative epsilon; any positive number then gives the same plan.
     epsilon = epsilon.clamp_min(torch.finfo(cost.dtype).tiny)
     log_x, log_y = _log_uniform(x_mask, cost.dtype), _log_uniform(y_mask, cost.dtype)
     scores = _rows(cost / -epsilon).permute(1, 2, 0).contiguous()
@@ -121,20 +120,20 @@ def solve(cost: Tensor, x_mask: Tensor, y_mask: Tensor, *, epsilon: Tensor, iter
     for _ in range(iterations):
         potential_x = _logsumexp(torch.add(by_row, potential_y, out=scores), 1).neg_()
         potential_y = _logsumexp(torch.add(by_column, potential_x.unsqueeze(1), out=scores), 0).neg_()
-    # A softmax over the columns: their mass is exact even where cost / epsilon is beyond the precision of the scores.
+    # A softmax over the columns: their mass is exact even if cost / epsilon exceeds the precision of the scores.
     plan = torch.softmax(by_column + potential_x.unsqueeze(1), 0) * log_y.exp()
-    # The last update made the column sums exact, so the dual's mass term is zero and two dot products remain.
+    # The last update made the column sums exact, so the mass term of the dual is zero and two dot products remain.
     value = (log_x.exp() * potential_x).sum(0) + (log_y.exp() * potential_y).sum(0)
     return (epsilon * value).reshape(shape[:-2]), plan.permute(2, 0, 1).contiguous().view(shape)
 
 
 def _rows(matrices: Tensor) -> Tensor:
-    """Put all leading dimensions into one: [*, N, P] -> [L, N, P]."""
+    """Flatten the leading dimensions: [*, N, P] -> [L, N, P]."""
     return matrices.reshape(-1, *matrices.shape[-2:])
 
 
 def _logsumexp(scores: Tensor, dim: int) -> Tensor:
-    """Like torch.logsumexp, but overwrites ``scores``, which spares an allocation; each has a finite maximum."""
+    """Like torch.logsumexp, but overwrites ``scores`` to save an allocation; requires a finite maximum."""
     top = scores.amax(dim, keepdim=True)
     return scores.sub_(top).exp_().sum(dim).log_().add_(top.squeeze(dim))
 

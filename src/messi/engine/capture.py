@@ -1,4 +1,4 @@
-"""The training step as one CUDA graph: recorded once, then started by a single call instead of a thousand launches."""
+"""The training step as a CUDA graph: captured once, then replayed by one call instead of a thousand launches."""
 
 import warnings
 from collections import Counter
@@ -13,12 +13,12 @@ from torch import Tensor
 from messi.algorithms.common.base import Algorithm, Stepper
 from messi.core.batch import Batch, LossTerms
 
-# Steps before the recording: they compile kernels, choose algorithms and allocate the optimizer's state.
+# Eager steps before the capture: they compile kernels, choose algorithms and allocate the optimizer's state.
 _WARM_UP = 3
 
 
-class Recording(NamedTuple):
-    """A recorded step, what it reads and what it writes."""
+class CapturedStep(NamedTuple):
+    """A captured step, its input and its output tensors."""
 
     graph: torch.cuda.CUDAGraph
     batch: Batch
@@ -26,43 +26,43 @@ class Recording(NamedTuple):
 
 
 class Updater:
-    """Takes training steps: eagerly at first, then by replaying recorded ones, where method and device allow that."""
+    """Takes training steps: eagerly at first, then by replaying captured ones if method and device allow it."""
 
     def __init__(self, algorithm: Algorithm, stepper: Stepper, device: torch.device, *, capture: bool = True) -> None:
         self._algorithm, self._stepper, self._device = algorithm, stepper, device
         self._wanted = capture and device.type == "cuda"
         self._taken: Counter[Hashable] = Counter()
         """Eager steps of each phase."""
-        self._recordings: dict[Hashable, Recording] = {}
+        self._captured: dict[Hashable, CapturedStep] = {}
 
     @property
     def captured(self) -> bool:
-        """Whether steps are replayed by now."""
-        return bool(self._recordings)
+        """Whether steps are replayed."""
+        return bool(self._captured)
 
     def __call__(self, batch: Batch) -> LossTerms:
-        """Take one step; its terms hold until the next."""
+        """Take one step and return its terms, which the next step overwrites."""
         phase = self._algorithm.phase(batch.step)
-        if self._wanted and phase is not None and phase not in self._recordings and self._taken[phase] >= _WARM_UP:
-            self._record(batch, phase)
-        recording = self._recordings.get(phase)
-        if recording is None or not _fills(batch, recording.batch):
+        if self._wanted and phase is not None and phase not in self._captured and self._taken[phase] >= _WARM_UP:
+            self._capture(batch, phase)
+        captured = self._captured.get(phase)
+        if captured is None or not _fills(batch, captured.batch):
             self._taken[phase] += 1
             return self._algorithm.update(batch, self._stepper)
-        for mine, given in zip(_tensors(recording.batch), _tensors(batch), strict=True):
+        for mine, given in zip(_tensors(captured.batch), _tensors(batch), strict=True):
             mine.copy_(given)
-        recording.graph.replay()
-        return recording.terms
+        captured.graph.replay()
+        return captured.terms
 
-    def _record(self, batch: Batch, phase: Hashable) -> None:
-        """Record a step without taking it. Where that fails, steps stay eager; they are the same, only slower."""
+    def _capture(self, batch: Batch, phase: Hashable) -> None:
+        """Capture a step without taking it. If that fails, steps stay eager: same result, but slower."""
         inputs = replace(batch, **{name: getattr(batch, name).clone() for name in ("inputs", "labels", "domains")})
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-        torch.cuda.empty_cache()  # the recording has memory of its own; the warm-up's would lie idle
-        # Other threads read and send batches meanwhile, which the stricter modes forbid.
-        recording = torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
+        torch.cuda.empty_cache()  # the graph has its own memory; that of the warm-up would stay unused
+        # Other threads read and copy batches meanwhile, which the stricter modes forbid.
+        capture = torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
         try:
-            with _usable_after_failure(pool, self._device), recording:
+            with _usable_after_failure(pool, self._device), capture:
                 terms = self._algorithm.update(inputs, self._stepper)
         except RuntimeError as error:
             self._wanted = False
@@ -70,12 +70,12 @@ class Updater:
             reason = str(_first(error)).partition("\n")[0]
             warnings.warn(f"The step of {name} cannot be captured and stays eager: {reason}", stacklevel=2)
         else:
-            self._recordings[phase] = Recording(graph, inputs, terms)
+            self._captured[phase] = CapturedStep(graph, inputs, terms)
 
 
 @contextmanager
 def _usable_after_failure(pool: tuple[int, int], device: torch.device) -> Iterator[None]:
-    """Undo what a failed recording leaves behind: a random generator and an allocator that believe in it."""
+    """Reset the random generator and the allocator after a failed capture: both stay in capture mode."""
     with torch.cuda.device(device):
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         state = generator.clone_state()
@@ -89,7 +89,7 @@ def _usable_after_failure(pool: tuple[int, int], device: torch.device) -> Iterat
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return what went wrong first; the end of a broken recording raises again."""
+    """Return the original error; the end of a failed capture raises another one."""
     while error.__context__ is not None:
         error = error.__context__
     return error
@@ -100,5 +100,5 @@ def _tensors(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _fills(batch: Batch, buffers: Batch) -> bool:
-    """Return whether a batch has the shapes that were recorded."""
+    """Return whether a batch has the captured shapes."""
     return all(a.shape == b.shape for a, b in zip(_tensors(batch), _tensors(buffers), strict=True))

@@ -1,4 +1,4 @@
-"""The state that training continues from: with it, a killed run ends exactly as one that was never disturbed."""
+"""Checkpoints: the state from which a killed run resumes and ends with the same bits as an undisturbed one."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -20,23 +20,23 @@ from messi.engine.stepper import AdamStepper
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointDescription:
-    """What a checkpoint says besides its tensors."""
+    """The contents of a checkpoint besides its tensors."""
 
     run: str
-    """The identity of the run that it belongs to."""
+    """The identity of its run."""
     step: Count
     records_size: Count
-    """Bytes of the records that it counts on."""
+    """Bytes of the records up to the checkpoint."""
     records_checksum: str
-    """Of these."""
+    """Checksum of these bytes."""
     terms: tuple[str, ...]
     average: AverageDescription | None
 
 
 class Checkpoint:
-    """Everything that changes during training, as it is after a step; another thread may write it while that goes on.
+    """Everything that changes during training, copied after a step; another thread may write it meanwhile.
 
-    Random numbers are functions of the step: nothing to save.
+    Random numbers depend on the seed and the step alone, so no generator is saved.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Checkpoint:
         )
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the state of the algorithm alone."""
+        """Return the state of the algorithm."""
         return _under("algorithm/", self._tensors.wait().items())
 
     def write(self, path: Path) -> None:
-        """Write it, after the records that it counts on; further ones may follow them by now."""
+        """Write the checkpoint, after the records up to it."""
         self._records.sync()
         write_tensors(path, self._tensors.wait(), asdict(self._description))
 
@@ -87,9 +87,9 @@ def load_checkpoint(
     metrics: MetricsLog,
     averager: SWAD | None = None,
 ) -> int:
-    """Restore what :class:`Checkpoint` wrote and return its step; without a file, start at step 0.
+    """Restore the state that :class:`Checkpoint` wrote and return its step; without a file, start at step 0.
 
-    ``run`` is the identity of the run: the checkpoint of another one is refused.
+    ``run`` is the identity of the run: the checkpoint of another run is refused.
     """
     if not path.exists():
         metrics.open(0)
@@ -104,7 +104,7 @@ def load_checkpoint(
 
 
 def read_checkpoint(path: Path, *, run: str) -> tuple[dict[str, Tensor], CheckpointDescription]:
-    """Read the checkpoint of a run; that of another one is refused."""
+    """Read a checkpoint; one of another run is refused."""
     tensors, values = read_tensors(path)
     try:
         description = parse_document(CheckpointDescription, values)
@@ -118,7 +118,7 @@ def read_checkpoint(path: Path, *, run: str) -> tuple[dict[str, Tensor], Checkpo
 def _misfit(path: Path, error: Exception) -> MessiError:
     return MessiError(
         f"{path} does not fit this run: {' '.join(str(error).split())} "
-        "Restore the right one, or remove it to train from the beginning."
+        "Restore the right file, or remove it to train from the beginning."
     )
 
 
@@ -137,13 +137,12 @@ def _restore(
         for key, tensor in _under(f"optimizer/{group}/", tensors.items()).items():
             index, name = key.split("/")
             state.setdefault(int(index), {})[name] = tensor
-        # Its settings are the config's and the device's, which may be another one now.
+        # Its settings depend on the config and the device, which may have changed.
         settings = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state, "param_groups": settings})
     if averager and description.average:
         averager.load(_under("average/", tensors.items()), description.average)
     metrics.terms = list(description.terms)
-    # Where the rows of further steps will be.
     metrics.rows = list(tensors["pending"].to(stepper.device)) if "pending" in tensors else []
 
 

@@ -1,4 +1,4 @@
-"""Measuring a trained model again, on the data of its run or on other data."""
+"""Evaluate a trained model again, on the data of its run or on other data."""
 
 import dataclasses
 import logging
@@ -28,11 +28,11 @@ _HELD_OUT: tuple[Role, ...] = ("source_val", "unseen_val", "source_test", "targe
 def evaluate_run(
     path: Path, *, data: DataConfig | None = None, device: str | None = None, algorithm: Path | None = None
 ) -> list[EvaluationRecord]:
-    """Measure the selected model of a finished run on its validation and target data, or on all of ``data``.
+    """Evaluate the selected model of a finished run on its validation and target data, or on all of ``data``.
 
-    If ``data`` has the content of the run's own data, wherever it lies, it is the run's own. Otherwise each example
-    that the run has seen is measured in the role that it had in the run, and each that is new to it as a target.
-    ``algorithm`` is the file with the method, where that is not one of messi's own.
+    Data with the same content as the run's own data counts as its own, at any path. In other data, each example that
+    the run has seen is evaluated in the role that it had in the run, and each new example as a target.
+    ``algorithm`` is the file with the method if it is the user's own.
     """
     if data is None:
         return _measure(*reopen(path, device=device, algorithm=algorithm), _HELD_OUT)
@@ -48,7 +48,7 @@ def evaluate_run(
 
 
 def load_placed(data: DataConfig, device: torch.device) -> Examples:
-    """Return all examples, their pixels as near to the device as they fit."""
+    """Load all examples, with their pixels in the memory nearest to the device that has room."""
     return placed(data.load(), device)
 
 
@@ -59,37 +59,34 @@ def reopen(
     algorithm: Path | None = None,
     load_data: Callable[[DataConfig, torch.device], Examples] = load_placed,
 ) -> tuple[Model, Loader]:
-    """Return the selected model of a finished run and the data of the run; training is over, so the target is open."""
+    """Return the selected model of a finished run and a loader of its data, with the target open."""
     chosen = pick_device(device)
     model = load(path, device=chosen, algorithm=algorithm)
     if _finished_run(path) is None:
-        raise MessiError(f"{path} is a model outside of its run folder; name the data to measure it on with --data.")
+        raise MessiError(f"{path} is a model outside of its run folder; name the data to evaluate it on with --data.")
     config = _config(model, algorithm)
     place = getattr(config.data, "path", None)
     if place and not Path(place).exists():
         raise MessiError(
-            f"{path} was trained on {place}, which is not there; if the data was moved or renamed, name its new place "
+            f"{path} was trained on {place}, which does not exist; if the data was moved or renamed, name its new path "
             "with --data."
         )
     examples = load_data(config.data, chosen)
     if examples.fingerprint != model.description.data:
         raise MessiError(
-            f"The data of {path} has changed since; name it with --data to measure on it as it is now: examples that "
-            "the run has seen are then listed in their original role."
+            f"The data of {path} has changed since the run; name it with --data to evaluate the model on the changed "
+            "data: examples that the run has seen are then listed in their original role."
         )
     return model, _loader_of_run(model, config, examples, chosen)
 
 
 def _config(model: Model, algorithm: Path | None) -> RunConfig:
-    """Return the config of the run that a model comes from."""
+    """Return the config of the run that trained a model."""
     return RunConfig.from_dict(model.description.config, files=() if algorithm is None else (algorithm,))
 
 
 def _finished_run(path: Path) -> RunDir | None:
-    """Return the run folder that a model lies in, None if it lies elsewhere; refuse that of an unfinished run.
-
-    Until a run is finished its target is sealed.
-    """
+    """Return the run folder that contains a model, or None; refuse an unfinished run, whose target is sealed."""
     folder = RunDir(path if path.is_dir() else path.resolve().parent)
     if folder.state() == "new":
         return None
@@ -98,23 +95,23 @@ def _finished_run(path: Path) -> RunDir | None:
 
 
 def _loader_of_run(model: Model, config: RunConfig, examples: Examples, device: torch.device) -> Loader:
-    """Return what reads the data of a run in the roles that it had there."""
+    """Return a loader of the data of a run, with all roles."""
     config = config.resolved()
     return loader_of(config, _opened(examples, split_of(config, examples)), model.spec, device)
 
 
 def _recognised(model: Model, folder: RunDir | None, examples: Examples) -> Split:
-    """Return the roles of data that is not that of the run, but may have examples in common with it."""
+    """Return the roles of examples in data that may overlap with the data of the run."""
     expected, log = model.description.seen, logging.getLogger("messi")
     if folder is None or expected is None:
-        reason = "it lies outside of its run folder" if folder is None else "its run was made by an earlier messi"
-        log.warning("Some of these examples may have been trained on: the model cannot tell, because %s.", reason)
+        reason = "is outside of its run folder" if folder is None else "was trained by an earlier version of messi"
+        log.warning("The model may have been trained on some of these examples: it %s, so this is unknown.", reason)
         return recognise(examples, {})
     seen = read_tensors(folder.seen)[0] if folder.seen.exists() else {}
     if seen_checksum(seen) != expected:
         raise MessiError(
             f"{folder.seen} is missing, damaged or of another run; delete it and {folder.result}, and repeat the "
-            "command that made the run: it writes both again without training."
+            "command of the run: it writes both again without training."
         )
     split = recognise(examples, seen)
     counts = {role: sum(map(len, split.of(role).values())) for role in SEEN}
@@ -125,18 +122,21 @@ def _recognised(model: Model, folder: RunDir | None, examples: Examples) -> Spli
 
 
 def _fitted(model: Model, examples: Examples) -> Examples:
-    """Return examples that the model can take, with labels that count its classes."""
+    """Return the examples with labels that index the model's classes; refuse inputs that it cannot process."""
     for name in examples.classes:
         if name not in model.classes:
             raise unknown_name("class in the model", name, model.classes)
     if len(examples.input_shape) != len(model.spec.shape) or examples.input_shape[0] != model.spec.shape[0]:
-        raise MessiError(f"The model takes inputs like {model.spec.shape}, but the data has {examples.input_shape}.")
+        raise MessiError(
+            f"The model takes inputs of shape {model.spec.shape}, but those of the data have shape "
+            f"{examples.input_shape}; give data of the same kind as in training."
+        )
     order = torch.tensor([model.classes.index(name) for name in examples.classes])
     return dataclasses.replace(examples, labels=order[examples.labels], classes=model.classes)
 
 
 def _opened(examples: Examples, split: Split) -> SealedData:
-    """Return the examples in all roles, the target included."""
+    """Return the examples in all roles, including the target."""
     sealed = SealedData(examples, split)
     sealed.open_target()
     return sealed

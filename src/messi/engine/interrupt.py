@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run between two steps, with a checkpoint."""
+"""Ctrl-C and SIGTERM stop a run between two steps, with a checkpoint."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was asked to stop and did, with its state saved."""
+    """A run stopped on request, with its state saved."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -16,7 +16,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """Becomes true when the user or the system asks to stop."""
+    """True once the user or the system has requested a stop."""
 
     def __init__(self) -> None:
         self.signal = 0
@@ -27,7 +27,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signal() -> Iterator[StopRequest]:
-    """Catch the first SIGINT or SIGTERM inside the block; a second one acts at once, as usual."""
+    """Catch the first SIGINT or SIGTERM inside the block; a second one acts immediately, as usual."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request

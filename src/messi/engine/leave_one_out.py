@@ -1,4 +1,4 @@
-"""What to hold out when the user does not say: every domain in turn."""
+"""Which domains to hold out if the user names none: each in turn, one run each."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _MOST_RUNS = 20
 
 
 def runs_of(config: RunConfig, domains: Sequence[str]) -> list[RunConfig]:
-    """Return the runs that a command asks for: one for named targets, else one for every domain that is held out."""
+    """Return the runs of a command: one if targets are named, otherwise one for each domain to hold out."""
     if config.resolved().training.split == "official":
         return [config]
     if config.target == (NONE,) and NONE not in domains:
@@ -33,15 +33,15 @@ def _check(config: RunConfig, domains: Sequence[str]) -> None:
 
 
 def _in_turn(config: RunConfig, domains: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return what each of several runs holds out."""
+    """Return the target domains of each run."""
     if len(domains) < 2:
         raise MessiError(
-            f"The data has one domain, '{domains[0]}', so none can be held out; train on it with --target {NONE}."
+            f"The data has only one domain, '{domains[0]}', so none can be held out; train on it with --target {NONE}."
         )
     targets = config.data.default_targets(domains)
     if len(targets) > _MOST_RUNS:
         raise MessiError(
-            f"The data has {len(domains)} domains, and to hold out each in turn would be as many runs; name those "
-            f"to hold out with --target, or train on all with --target {NONE}."
+            f"The data has {len(domains)} domains, and holding out each in turn would take as many runs; name the "
+            f"domains to hold out with --target, or train on all with --target {NONE}."
         )
     return targets

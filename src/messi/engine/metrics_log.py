@@ -1,4 +1,4 @@
-"""What a run has measured so far: loss terms on their way to the records, evaluations, and who is told of them."""
+"""The metrics of a run: loss terms and evaluations, written to the records and passed on to the observers."""
 
 import math
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from messi.engine.observers import Observer
 
 
 class NonFiniteLossError(MessiError):
-    """A loss became infinite or not a number."""
+    """A loss is infinite or not a number."""
 
 
 class MetricsLog:
-    """Keeps loss terms on the device, reads them once per interval, and still checks them for every step.
+    """Keeps loss terms on the device, copies them once per interval, and still checks them for every step.
 
-    What a GPU has computed is on its way while training goes on, and is recorded before anything else is.
+    A GPU copies them while training continues. They are recorded before any later record.
     """
 
     def __init__(self, path: Path, observers: Sequence[Observer]) -> None:
@@ -31,20 +31,20 @@ class MetricsLog:
         self.rows: list[Tensor] = []
         """One [terms] tensor for every step since the last record."""
         self._coming: tuple[int, Snapshot] | None = None
-        """The step of a record whose numbers are on their way, and these."""
+        """The step of a record whose numbers are still being copied, and these numbers."""
         self.evaluations: list[EvaluationRecord | RoleRecord] = []
         self._files = ExitStack()
 
     def open(self, size: int, expected: str | None = None) -> None:
-        """Go on after the first ``size`` bytes of the records, which must have the expected checksum.
+        """Continue after the first ``size`` bytes of the records, which must have the expected checksum.
 
-        What a killed run wrote after them is redone.
+        Records after that are dropped: the steps that wrote them are repeated.
         """
         self.writer = self._files.enter_context(closing(RecordWriter(self.path, size=size, expected=expected)))
         self.evaluations = [r for r in read_records(self.path) if isinstance(r, EvaluationRecord | RoleRecord)]
 
     def close(self) -> None:
-        """Close the records, if they are open, and tell the observers that it is over."""
+        """Close the records, if they are open, and notify the observers."""
         self._files.close()
         for observer in self.observers:
             observer.finished()
@@ -55,15 +55,15 @@ class MetricsLog:
         self.rows.append(torch.stack([term.detach().float() for term in terms.values()]))
 
     def flush(self, step: int) -> None:
-        """Record the mean of every term since the last record, as soon as the device has told it."""
+        """Record the mean of every term since the last record, once the device has copied it."""
         self._settle()
         self._coming = step, Snapshot({"table": torch.stack(self.rows)})
         self.rows.clear()
-        if not self._coming[1].on_the_way:
+        if not self._coming[1].pending:
             self._settle()
 
     def check(self, step: int) -> None:
-        """Wait for all numbers up to ``step``; raise, naming step and term, where one is not finite."""
+        """Wait for all numbers up to ``step``; raise an error with step and term if one is not finite."""
         self._settle()
         if self.rows:
             self._checked(torch.stack(self.rows), step)
@@ -86,18 +86,18 @@ class MetricsLog:
             for name, value in zip(self.terms, row, strict=True):
                 if not math.isfinite(value):
                     raise NonFiniteLossError(
-                        f"The loss term '{name}' became {value} at step {row_step}. The last good state is "
+                        f"The loss term '{name}' is {value} at step {row_step}. The last checkpoint before it is "
                         "kept; a lower learning rate or a lower weight of the term usually helps."
                     )
         return table
 
     def write(self, record: Record) -> None:
-        """Record anything else, after what was to be recorded before it."""
+        """Write a record, after the pending one."""
         self._settle()
         if isinstance(record, EvaluationRecord) and not math.isfinite(record.loss):
             raise NonFiniteLossError(
-                f"The {record.role} loss on '{record.domain}' is {record.loss} at step {record.step}: the "
-                "weights are no longer finite. The last good state is kept; lower the learning rate."
+                f"The {record.role} loss on '{record.domain}' is {record.loss} at step {record.step}: the weights are "
+                "no longer finite. The last checkpoint before it is kept; lower the learning rate."
             )
         if isinstance(record, EvaluationRecord | RoleRecord):
             self.evaluations.append(record)

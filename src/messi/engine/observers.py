@@ -1,4 +1,4 @@
-"""Who is told how a run goes: the terminal, TensorBoard, a stopwatch, or a caller's own object."""
+"""Observers follow the progress of a run: TensorBoard, a stopwatch, the terminal, or a caller's own object."""
 
 import time
 from collections.abc import Mapping
@@ -13,26 +13,26 @@ from messi.core.records import Role
 from messi.core.run_documents import Inference, Timing
 
 WARM_UP = 100
-"""Steps before any are timed: kernels are compiled, a step is recorded, caches fill."""
+"""Untimed steps at the start: kernels are compiled, a step is captured, caches fill."""
 
 
 class Observer(Protocol):
-    """Is told of progress; changes nothing."""
+    """Follows the progress of a run without affecting it."""
 
     def started(self, step: int, steps: int) -> None:
-        """Training begins, or goes on, after ``step`` of ``steps`` steps."""
+        """Training starts, or resumes, after ``step`` of ``steps`` steps."""
 
     def stepped(self, step: int) -> None:
         """A step was taken."""
 
     def logged(self, step: int, terms: Mapping[str, float]) -> None:
-        """Loss terms are known."""
+        """Mean loss terms since the last call are available."""
 
     def evaluated(self, step: int, accuracy: float) -> None:
-        """The mean accuracy over the domains of the validation data that the selection rule reads is known."""
+        """The accuracy on the selection rule's validation data, as a mean over domains, is available."""
 
     def finished(self) -> None:
-        """Training is over, or was stopped."""
+        """The run has ended: finished, stopped or failed."""
 
 
 class TensorBoard:
@@ -43,11 +43,11 @@ class TensorBoard:
         self._files = ExitStack()
 
     def started(self, step: int, steps: int) -> None:  # noqa: ARG002 (the protocol's)
-        """Open a new event file that hides events after ``step`` of a run that was killed."""
+        """Open a new event file that hides later events of an interrupted run."""
         self._writer = self._files.enter_context(SummaryWriter(self._folder, purge_step=step + 1))
 
     def stepped(self, step: int) -> None:
-        """Nothing to write for a single step."""
+        """Write nothing for a single step."""
 
     def logged(self, step: int, terms: Mapping[str, float]) -> None:
         """Write the loss terms."""
@@ -66,31 +66,31 @@ class TensorBoard:
 class Stopwatch:
     """Times steps and prediction, for ``timing.json``.
 
-    It starts and stops at evaluations: there a run waits for its device anyway, so it is no slower for being timed.
+    It starts and stops at evaluations, where a run waits for its device anyway, so timing costs nothing.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._begun = 0
-        """The step after which this process began."""
+        """The step after which this process started."""
         self._since: tuple[int, float] | None = None
-        """The step and the time at which the clock went on."""
+        """The step and the time at which the clock was last started."""
         self._paused: float | None = None
         self._steps, self._training, self._whole = 0, 0.0, 0.0
         self._inference: Inference | None = None
 
     def started(self, step: int, steps: int) -> None:  # noqa: ARG002 (the protocol's)
-        """Note where training begins, or goes on."""
+        """Note the step after which training starts or resumes."""
         self._begun = step
 
     def pause(self) -> None:
-        """Stop for an evaluation, once the device has done all steps before it."""
+        """Stop for an evaluation, once the device has finished all steps before it."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         self._paused = time.perf_counter()
 
     def stepped(self, step: int) -> None:
-        """Go on, if this was the end of an evaluation and the first steps are over."""
+        """Restart after an evaluation, unless the run is still warming up."""
         if self._paused is None:
             return
         now = time.perf_counter()
@@ -104,20 +104,20 @@ class Stopwatch:
         self._paused = None
 
     def logged(self, step: int, terms: Mapping[str, float]) -> None:
-        """Nothing to time."""
+        """Time nothing."""
 
     def evaluated(self, step: int, accuracy: float) -> None:
-        """Nothing to time: the evaluation is over with its step."""
+        """Time nothing: the evaluation ends with its step."""
 
     def finished(self) -> None:
-        """Nothing is left open."""
+        """Close nothing."""
 
     def predicted(self, images: int, seconds: float) -> None:
-        """Note how long the selected model took for the target."""
+        """Note how long the selected model took to predict the target."""
         self._inference = Inference(images=images, seconds=seconds)
 
     def timing(self, run: str) -> Timing:
-        """Return what was timed; of a run that was resumed, the last part alone. ``run`` is the run's identity."""
+        """Return the times, for a resumed run only those since it resumed; ``run`` is the run's identity."""
         cuda = self._device.type == "cuda"
         return Timing(
             run=run,

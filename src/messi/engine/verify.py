@@ -1,4 +1,4 @@
-"""Whether the files of a run are as they were written: every byte that messi would read back."""
+"""Check that the files of a run are undamaged: every byte that messi reads back."""
 
 import functools
 import math
@@ -17,14 +17,14 @@ from messi.evaluation.model import read_model
 
 @dataclass
 class Verified:
-    """What was looked at, and what is wrong with it."""
+    """The files that were checked, and their problems."""
 
     files: set[Path] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
     """One sentence each."""
 
-    def look(self, file: Path, read: Callable[[], object]) -> None:
-        """Read a file; a sentence that says what is wrong with it is kept."""
+    def check(self, file: Path, read: Callable[[], object]) -> None:
+        """Read a file and keep the message of an error."""
         self.files.add(file)
         try:
             read()
@@ -34,10 +34,10 @@ class Verified:
 
 
 def verify_run(path: Path) -> Verified:
-    """Read all files of a run and compare them with their checksums."""
+    """Read all files of a run and verify their checksums."""
     folder, found = RunDir(path), Verified()
-    found.look(folder.description, folder.read_description)
-    if found.problems:  # nothing else can be told to belong to it
+    found.check(folder.description, folder.read_description)
+    if found.problems:  # without run.json, no other file can be matched to the run
         return found
     if folder.state() == "done":
         _verify_result(folder, found)
@@ -49,32 +49,32 @@ def verify_run(path: Path) -> Verified:
     }
     for file, read in optional.items():
         if os.path.lexists(file):
-            found.look(file, read)
+            found.check(file, read)
     return found
 
 
 def verify_model(path: Path) -> Verified:
-    """Read a model file and compare it with its checksum."""
+    """Read a model file and verify its checksum."""
     found = Verified()
-    found.look(path, lambda: read_tensors(path))
+    found.check(path, lambda: read_tensors(path))
     return found
 
 
 def _verify_result(folder: RunDir, found: Verified) -> None:
-    found.look(folder.result, folder.read_result)
+    found.check(folder.result, folder.read_result)
     if found.problems:
         return
     for file in (folder.path / name for name in folder.read_result().files):
-        found.look(file, functools.partial(folder.require_whole, file))
-    found.look(folder.records, folder.read_records)
+        found.check(file, functools.partial(folder.require_whole, file))
+    found.check(folder.records, folder.read_records)
     if os.path.lexists(folder.diagnostics):
-        found.look(folder.diagnostics, folder.read_diagnostics)
+        found.check(folder.diagnostics, folder.read_diagnostics)
 
 
 def _verify_checkpoint(folder: RunDir) -> None:
-    """Read the state of training and as much of the records as it counts on."""
+    """Read the checkpoint and the records up to it."""
     description = read_checkpoint(folder.last, run=folder.identity())[1]
     training = folder.read_description().config["training"]
     if training.get("averaging") == "none" and description.step >= training.get("evaluate_every", math.inf):
-        folder.find_model()  # it was selected by then
+        folder.find_model()  # an evaluation has selected one
     read_beginning(folder.records, size=description.records_size, expected=description.records_checksum)

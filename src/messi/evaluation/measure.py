@@ -1,4 +1,4 @@
-"""How good a model is on every domain in a role, and on the role as a whole."""
+"""The metrics of a model on each domain in a role, and on the role as a whole."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ from messi.evaluation.predict import Predictions, predict_labelled
 
 
 def predict_role(algorithm: Algorithm, loader: Loader, role: Role) -> dict[int, Predictions]:
-    """Predict every domain in a role; all are on their way before the first is waited for."""
+    """Predict every domain in a role; all predictions are started before the first is waited for."""
     domains = loader.data.domains(role)
     size = batch_size(loader.device)
     answers = {d: predict_labelled(algorithm, loader.evaluation(role, d, size=size)) for d in domains}
@@ -44,7 +44,7 @@ def evaluation_records(
 
 
 def role_record(predictions: Mapping[int, Predictions], *, role: Role, step: int, averaged: bool = False) -> RoleRecord:
-    """Return the record of all predicted domains, one at least, together."""
+    """Return the record of all predicted domains together; there must be at least one."""
     counts = torch.stack([class_counts(p.logits, p.labels) for p in predictions.values()]).sum(0)
     right, examples, _ = counts.sum(1).tolist()
     return RoleRecord(

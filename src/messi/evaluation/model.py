@@ -1,4 +1,4 @@
-"""A trained model in one file: weights, method, class names and preprocessing; loaded anywhere, without the run."""
+"""A trained model in one file: weights, method, class names and preprocessing; it is loaded without its run."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
@@ -32,7 +32,7 @@ Input = str | Path | Image.Image | Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDescription(RunDescription):
-    """What a model file says besides its weights: all of the run that they come from, and how to use them."""
+    """The contents of a model file besides the weights: the description of the run, and how to use the model."""
 
     run: str | None = None
     """The identity of the run; None in files of version 0.1."""
@@ -44,14 +44,14 @@ class ModelDescription(RunDescription):
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model says of N images."""
+    """The predictions of a model for N inputs."""
 
     labels: list[str]
-    """N class names, the most probable of each."""
+    """N class names, each the most probable one."""
     probabilities: Tensor
     """[N, classes]"""
     experts: Tensor | None
-    """[N, experts] router weights, or None when the method has no router."""
+    """[N, experts] router weights, or None if the method has no router."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Model:
         if not probabilities.isfinite().all():
             place = int((~probabilities.isfinite().all(-1)).nonzero()[0])
             raise MessiError(
-                f"The model's answer to input {place + 1} of {len(images)} is not a number: its weights or the input "
-                "hold values that are infinite or not a number. Give finite inputs, or train anew."
+                f"The prediction for input {place + 1} of {len(images)} is not a number: the weights or the input have "
+                "values that are infinite or not a number. Give finite inputs, or train again."
             )
         return Answers(
             labels=[self.classes[index] for index in probabilities.argmax(-1).tolist()],
@@ -94,11 +94,11 @@ class Model:
         return features
 
     def read(self, path: str | Path) -> Tensor:
-        """Read an image file as this model wants it."""
+        """Read an image file with the number of channels that the model takes."""
         return read_picture(Path(path), channels=self._channels)
 
     def _ready(self, inputs: Sequence[Input] | Tensor, device: torch.device) -> Tensor:
-        """Return inputs as the encoder takes them; all but the reading of files is done on the device."""
+        """Return inputs as the encoder takes them; everything except reading files is done on the device."""
         raw = [self._raw(image) for image in inputs]
         if len(self.spec.shape) == 1:
             return torch.stack(raw).to(device)
@@ -108,9 +108,7 @@ class Model:
     @property
     def _channels(self) -> int:
         if len(self.spec.shape) == 1:
-            raise MessiError(
-                f"This model takes {self.spec.shape[0]} features and no pictures; call predict with tensors."
-            )
+            raise MessiError(f"This model takes {self.spec.shape[0]} features, not images; call predict with tensors.")
         return self.spec.shape[0]
 
     def _raw(self, image: Input) -> Tensor:
@@ -120,7 +118,7 @@ class Model:
             return to_tensor(image, channels=self._channels)
         wanted = self.spec.shape if len(self.spec.shape) == 1 else self.spec.shape[:1]
         if image.dim() != len(self.spec.shape) or image.shape[: len(wanted)] != wanted:
-            raise MessiError(f"An input must look like {self.spec.shape}, but has the shape {tuple(image.shape)}.")
+            raise MessiError(f"An input must have the shape {self.spec.shape}, but has {tuple(image.shape)}.")
         if len(self.spec.shape) == 3 and image.dtype != torch.uint8:
             raise MessiError(f"An image must be uint8 (0 to 255), but is {image.dtype}.")
         return image
@@ -134,12 +132,12 @@ def save_model(path: Path, weights: dict[str, Tensor], description: ModelDescrip
 def load(path: str | Path, *, device: str | torch.device = "cpu", algorithm: str | Path | None = None) -> Model:
     """Load the selected model of a run folder, or a model file.
 
-    Nothing outside of messi is imported, whatever the file says, unless the caller names it.
+    The file may come from an untrusted source: no code outside of messi is imported unless the caller names it.
 
     Args:
         path: the run folder or the model file.
-        device: where the model goes.
-        algorithm: the file with the method, where that is not one of messi's own.
+        device: the device of the model.
+        algorithm: the file with the method if it is the user's own.
 
     """
     path = Path(path)
@@ -148,39 +146,39 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", algorithm: str
         model = _rebuilt(tensors, description, files=() if algorithm is None else (algorithm,))
     except MessiError:
         raise
-    except Exception as error:  # a network of settings that do not go together may raise anything
+    except Exception as error:  # a network with inconsistent settings may raise anything
         raise _misfit(path, description.version, error) from error
     model.algorithm.to(device)
     return model
 
 
 def read_weights(folder: RunDir, *, step: int) -> dict[str, Tensor]:
-    """Return the weights that a run has selected, those after ``step``."""
+    """Return the weights of the selected step of a run, which must be ``step``."""
     tensors, description = read_model(folder)
     if description.step != step:
         raise MessiError(
-            f"{folder.model} holds the weights after step {description.step} and not those after step {step}, which "
-            f"was selected. Restore the right file, or delete {folder.path} and train anew."
+            f"{folder.model} has the weights of step {description.step}, but step {step} was selected. Restore the "
+            f"right file, or delete {folder.path} and train again."
         )
     return tensors
 
 
 def read_model(folder: RunDir) -> tuple[dict[str, Tensor], ModelDescription]:
-    """Read the model of a run, and make sure that it is this run's."""
+    """Read the model of a run; a model of another run is refused."""
     tensors, description = _described(folder.model, *read_tensors(folder.find_model()))
     if folder.state() != "new":
         folder.require_whole(folder.model)
         if description.run not in (None, folder.identity()):
-            raise MessiError(f"{folder.model} belongs to another run than {folder.description}; restore the right one.")
+            raise MessiError(f"{folder.model} does not belong to {folder.description}; restore the right file.")
     return tensors, description
 
 
 def _described(
     path: Path, tensors: dict[str, Tensor], values: dict[str, Any]
 ) -> tuple[dict[str, Tensor], ModelDescription]:
-    """Return the same with the values typed."""
+    """Return the tensors and the typed description."""
     if "task" not in values:
-        raise MessiError(f"{path} is no model file; give the folder of a run or its model.safetensors.")
+        raise MessiError(f"{path} is not a model file; give the folder of a run or its model.safetensors.")
     try:
         return tensors, parse_document(ModelDescription, values)
     except MessiError as error:
@@ -190,7 +188,7 @@ def _described(
 def _misfit(path: Path, written_by: object, error: Exception) -> MessiError:
     return MessiError(
         f"{path} was written by messi {written_by} and does not fit messi {version()}: "
-        f"{' '.join(str(error).split()).rstrip('.')}. Use the version that wrote it, or train anew."
+        f"{' '.join(str(error).split()).rstrip('.')}. Use the version that wrote it, or train again."
     )
 
 

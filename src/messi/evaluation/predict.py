@@ -1,4 +1,4 @@
-"""Running a model over data, without training anything."""
+"""Run a model over data, without training."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from messi.core.batch import Prediction
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model said of N labelled examples."""
+    """The output of a model for N labelled examples."""
 
     logits: Tensor
     """[N, classes]"""
@@ -23,12 +23,12 @@ class Predictions:
     """[N, experts], or None when the method has no router."""
 
     def cpu(self) -> "Predictions":
-        """Return them on the CPU, once they are known."""
+        """Wait for the device and return a copy on the CPU."""
         return Predictions(self.logits.cpu(), self.labels.cpu(), None if self.routing is None else self.routing.cpu())
 
 
 def predict_labelled(algorithm: Algorithm, batches: Iterable[tuple[Tensor, Tensor]]) -> Predictions:
-    """Predict batches of inputs and labels and keep everything, on the device."""
+    """Predict batches of inputs and labels; the results stay on the device."""
     labels = []
 
     def inputs() -> Iterator[Tensor]:
@@ -41,13 +41,13 @@ def predict_labelled(algorithm: Algorithm, batches: Iterable[tuple[Tensor, Tenso
 
 
 def predict(algorithm: Algorithm, batches: Iterable[Tensor]) -> Prediction:
-    """Predict batches in the precision of training, and return all of them as float32.
+    """Predict batches in the precision of training, and return the results as float32 on the device.
 
-    Nothing waits for the device here: answers stay on it.
+    Nothing here waits for the device.
     """
     outputs = []
     with evaluating(algorithm):
-        for inputs in batches:  # outside of inference mode, which their own threads would not be in
+        for inputs in batches:  # not in inference mode: the threads that load them are not in it either
             with torch.inference_mode(), autocast(inputs.device):
                 outputs.append(algorithm.predict(inputs))
     routing = [output.routing.float() for output in outputs if output.routing is not None]

@@ -1,4 +1,4 @@
-"""Which step's model to keep: pure functions of records, each of which may read only the role that it names."""
+"""Which step's model to keep: rules that are pure functions of records and may read only the role they declare."""
 
 import statistics
 from collections.abc import Callable, Iterable
@@ -10,11 +10,11 @@ from messi.core.errors import MessiError, unknown_name
 from messi.core.records import EvaluationRecord, Record, Role, RoleRecord
 
 Metric = Literal["accuracy", "macro_f1"]
-"""What is best at the selected step: the mean over domains of the accuracy, or macro F1 over all examples."""
+"""What a rule maximises: the mean accuracy over domains, or macro F1 over all examples."""
 
 
 class Reader:
-    """Hands a rule the evaluations of single steps in the role that it declared, and raises for any other."""
+    """Gives a rule the evaluations of single steps in the role it declared, and raises for any other role."""
 
     def __init__(self, records: Iterable[Record], role: Role, rule: str) -> None:
         self._records = [r for r in records if isinstance(r, EvaluationRecord | RoleRecord) and not r.averaged]
@@ -33,8 +33,8 @@ class Reader:
         scores = {record.step: record.macro_f1 for record in self._of(role) if isinstance(record, RoleRecord)}
         if scores.keys() != self.accuracies(role).keys():
             raise MessiError(
-                f"The selection rule '{self._rule}' reads the macro F1 of every evaluation, which earlier versions of "
-                "messi did not record; run it again, or select by another rule, such as source_val."
+                f"The selection rule '{self._rule}' requires the macro F1 of every evaluation, which earlier versions "
+                "of messi did not record; train again, or select by another rule, such as source_val."
             )
         return scores
 
@@ -46,11 +46,11 @@ class Reader:
 
 @dataclass(frozen=True)
 class Rule:
-    """A way to score steps; the best step is the first with the highest score."""
+    """How steps are scored; the first step with the highest score is selected."""
 
     name: str
     role: Role
-    """What it may read."""
+    """The role that it may read."""
     metric: Metric
     scores: Callable[[Reader], dict[int, float]]
 
@@ -86,7 +86,7 @@ class SelectionConfig(Config):
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen step and its score."""
+    """The selected step and its score."""
 
     rule: str
     step: int
@@ -101,8 +101,8 @@ def select(records: Iterable[Record], rule: str = "source_val") -> Selection:
     scores = chosen.scores(Reader(records, chosen.role, rule))
     if not scores:
         raise MessiError(
-            f"Nothing was evaluated that the selection rule '{rule}' reads, so no step can be selected; "
-            f"choose another with --selection ({', '.join(RULES)})."
+            f"The selection rule '{rule}' requires evaluations on '{chosen.role}' data, but there are none; "
+            f"choose another rule with --selection ({', '.join(RULES)})."
         )
     step = max(sorted(scores), key=lambda s: scores[s])
     return Selection(rule=rule, step=step, score=scores[step])

@@ -1,4 +1,4 @@
-"""The adversary of domain-adversarial training: tells the domain from the features.
+"""The domain discriminator of adversarial training.
 
 Legend: B examples, D width of the features, K domains.
 """
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Discriminator(nn.Module):
-    """An MLP on features, or on features plus an embedding of the class."""
+    """An MLP that predicts the domain from features, optionally with an embedding of the class added."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class Discriminator(nn.Module):
         depth: int = 3,
         dropout: float = 0.0,
     ) -> None:
-        """Build ``depth`` linear layers; with ``num_classes`` it is told the class, too."""
+        """Build ``depth`` linear layers; with ``num_classes``, the discriminator also reads the class."""
         super().__init__()
         self.classes = None if num_classes is None else nn.Embedding(num_classes, features)
         layers: list[nn.Module] = []
@@ -30,7 +30,7 @@ class Discriminator(nn.Module):
         self.mlp = nn.Sequential(*layers, nn.Linear(width, num_domains))
 
     def forward(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Return logits of the domains: features [B, D], labels [B] -> [B, K]."""
+        """Return the logits of the domains: features [B, D], labels [B] -> [B, K]."""
         given = features if self.classes is None else features + self.classes(labels)
         logits: Tensor = self.mlp(given)
         return logits

@@ -28,36 +28,39 @@ class EncoderConfig(Config):
     """The network that turns an input into one feature vector."""
 
     backbone: str | None = None
-    """A timm model such as deit_small_patch16_224, or small_cnn, tiny_cnn, mlp, identity; by default by the data."""
+    """A timm model such as deit_small_patch16_224, or small_cnn, tiny_cnn, mlp, identity; default: set by the data."""
     pretrained: bool = True
     """Start a timm model from its published weights."""
     weights: str | None = None
-    """A file with pretrained weights (safetensors or a plain state dict) instead of a download."""
+    """File with pretrained weights (safetensors or a plain state dict), used instead of a download."""
 
     normalisation: Literal["encoder", "imagenet"] = "encoder"
-    """Normalise by the statistics that a timm model was published with (mostly ImageNet's), or always by ImageNet's."""
+    """Normalise with the statistics published with the timm model (mostly ImageNet's), or always with ImageNet's."""
 
     image_size: Annotated[int, Bounds(minimum=8, maximum=1024)] | None = None
-    """Resize images to this height and width; by default what a timm model was published with, 28 for small ones."""
+    """Resize images to this height and width; by default the published size of a timm model, 28 for small networks."""
 
     frozen_batch_norm: bool = False
     """Keep the running statistics of pretrained BatchNorm layers, as most published DomainBed results do."""
 
     def input_spec(self, data_shape: tuple[int, ...]) -> InputSpec:
-        """Return what this encoder wants to see of data whose raw inputs have ``data_shape``."""
+        """Return the input format of this encoder for data whose raw inputs have ``data_shape``."""
         if len(data_shape) == 1:
             if self.image_size:
-                raise MessiError("image_size is for images, but the data has features; leave --image-size out.")
+                raise MessiError("image_size applies to images, but the data has features; omit --image-size.")
             return InputSpec(shape=data_shape)
         channels = data_shape[0]
         mean, std = self._statistics() if channels == 3 else ((0.0,) * channels, (1.0,) * channels)
         return InputSpec(shape=(channels, *self._image_size()), mean=mean, std=std)
 
     def build(self, input_shape: tuple[int, ...]) -> "Encoder":
-        """Return the encoder, with pretrained weights where the config says so."""
+        """Return the encoder, with pretrained weights if the config says so."""
         if self.backbone in SMALL:
             if self.weights:
-                raise MessiError(f"weights goes with a timm model; the backbone '{self.backbone}' has none.")
+                raise MessiError(
+                    f"weights requires a timm model; the backbone '{self.backbone}' has no pretrained weights.",
+                    "Omit --weights or choose another --backbone.",
+                )
             return Encoder(*SMALL[self.backbone](input_shape))
         self.check_weights()
         model = self._timm_model(input_shape)
@@ -65,27 +68,27 @@ class EncoderConfig(Config):
             load_weights(model, Path(self.weights))
         if self.image_size:
             _resize_model(model, str(self.backbone), self.image_size)
-        width = model.head_hidden_size  # what comes out; num_features is the width before pooling
+        width = model.head_hidden_size  # the width of the output; num_features is the width before pooling
         return Encoder(model, width, frozen_batch_norm=self.frozen_batch_norm)
 
     def without_weights(self) -> "EncoderConfig":
-        """Return the same architecture without pretrained weights, to load a trained model into."""
+        """Return the same architecture without pretrained weights, for loading a trained model."""
         return dataclasses.replace(self, pretrained=False, weights=None)
 
     def check(self) -> None:
-        """Raise when there is no such backbone."""
+        """Raise if the backbone does not exist."""
         if self.backbone not in SMALL and not timm.is_model(str(self.backbone)):
             near = difflib.get_close_matches(str(self.backbone), [*SMALL, *timm.list_models()], n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             raise MessiError(
-                f"There is no backbone named '{self.backbone}'; 'messi list backbones' shows all there are.{hint}"
+                f"There is no backbone named '{self.backbone}'; 'messi list backbones' lists all of them.{hint}"
             )
 
     def check_weights(self) -> None:
-        """Raise when there is no such file, which only a new model needs."""
+        """Raise if the weights file does not exist; only a new model needs it."""
         if self.weights and not Path(self.weights).is_file():
             raise MessiError(
-                f"There is no weights file {self.weights}; put it there.", "Or name another with --weights."
+                f"There is no weights file {self.weights}; put the file there.", "Or name another one with --weights."
             )
 
     def _image_size(self) -> tuple[int, int]:
@@ -124,7 +127,7 @@ class EncoderConfig(Config):
 
 
 class Encoder(nn.Module):
-    """A network with one feature vector per input, and the width of that vector."""
+    """A network that returns one feature vector per input, and the width of that vector."""
 
     def __init__(self, network: nn.Module, width: int, *, frozen_batch_norm: bool = False) -> None:
         super().__init__()
@@ -134,7 +137,7 @@ class Encoder(nn.Module):
         self._channels_last = any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
 
     def train(self, mode: bool = True) -> "Encoder":
-        """Switch to training or back; frozen layers go on as in prediction, their scale and shift are still learnt."""
+        """Switch to training or prediction; frozen BatchNorm keeps its statistics but still learns scale and shift."""
         super().train(mode)
         if self._frozen_batch_norm:
             for module in self.network.modules():
@@ -144,7 +147,7 @@ class Encoder(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Encode inputs [B, ...] as features [B, width]."""
-        if self._channels_last and inputs.is_cuda:  # cuDNN's own order; GroupNorm would turn it back
+        if self._channels_last and inputs.is_cuda:  # the order of cuDNN; GroupNorm would undo it
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         features: Tensor = self.network(inputs)
         return features
@@ -164,17 +167,17 @@ def _one_line(error: Exception) -> str:
 
 
 def _resize_model(model: Any, backbone: str, size: int) -> None:
-    """Let a timm model take images of another size, with the weights that it has; convolutions take any."""
+    """Adapt a timm model and its weights to another image size; convolutions accept any size."""
     if tuple(model.pretrained_cfg["input_size"][1:]) == (size, size):
         return
     patch = max(getattr(getattr(model, "patch_embed", None), "patch_size", (1,)))
     if size % patch:
-        raise MessiError(f"image_size must be a multiple of {patch}, the patches of '{backbone}', but is {size}.")
+        raise MessiError(f"image_size must be a multiple of {patch}, the patch size of '{backbone}', but is {size}.")
     try:
         if hasattr(model, "set_input_size"):
             model.set_input_size(img_size=(size, size))
         elif model.pretrained_cfg.get("fixed_input_size"):
-            raise ValueError("its layers have the size of its images")
+            raise ValueError("its layers depend on the image size")
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         raise MessiError(
             f"The backbone '{backbone}' cannot take images of {size} x {size} pixels ({error}); choose another "

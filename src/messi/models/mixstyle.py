@@ -1,11 +1,11 @@
-"""MixStyle: in training, an image's feature maps take on some of another image's style, its channels' mean and spread.
+"""MixStyle: in training, the channel means and deviations of an image's feature maps are mixed with another image's.
 
     x -> sigma_mix (x - mu) / sigma + mu_mix,   mu_mix = l mu + (1 - l) mu',   sigma_mix = l sigma + (1 - l) sigma'
 
-with l ~ Beta(alpha, alpha) for every image and the statistics mu', sigma' of another image; all statistics are
-constants for the gradient, so the whole is one scale and one shift per image and channel.
+with l ~ Beta(alpha, alpha) for every image and the statistics mu', sigma' of another image. All statistics are
+constants for the gradient, so the operation is one scale and one shift per image and channel.
 
-Legend: B images, C channels, H x W places.
+Legend: B images, C channels, H x W positions.
 """
 
 from functools import partial
@@ -21,9 +21,9 @@ _EPSILON = 1e-6
 
 
 def mix_styles(maps: Tensor, *, probability: float, alpha: float) -> Tensor:
-    """Mix the styles of a batch with those of a random permutation of it, or leave all as they are: [B, C, H, W]."""
+    """Mix the styles of a batch with those of a random permutation of it, or change nothing: [B, C, H, W]."""
     size, device = len(maps), maps.device
-    mixed = torch.rand((), device=device) < probability  # decided on the device: a step must not wait for it
+    mixed = torch.rand((), device=device) < probability  # drawn on the device: a step must not wait for it
     partner = torch.rand(size, device=device).argsort()
     shape = torch.full((size,), alpha, device=device)
     share = Beta(shape, shape, validate_args=False).sample()
@@ -32,9 +32,9 @@ def mix_styles(maps: Tensor, *, probability: float, alpha: float) -> Tensor:
 
 
 def restyling(maps: Tensor, partner: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the scales and shifts [B, C, 1, 1] that give maps [B, C, H, W] the style mixed with their partners' [B].
+    """Return the scales and shifts [B, C, 1, 1] that mix the style of maps [B, C, H, W] with that of ``partner`` [B].
 
-    ``share`` [B] is how much of its own style an image keeps.
+    ``share`` [B] is the fraction of its own style that an image keeps.
     """
     share = share[:, None, None, None]
     places = maps.shape[2] * maps.shape[3]
@@ -45,9 +45,9 @@ def restyling(maps: Tensor, partner: Tensor, share: Tensor) -> tuple[Tensor, Ten
 
 
 def insert(network: nn.Module, *, probability: float, alpha: float) -> None:
-    """Let a convolutional network mix styles after each of its stages but the last, in training only.
+    """Let a convolutional network mix styles after each stage but the last, in training only.
 
-    By hooks, so that neither the modules nor the names of their parameters change.
+    Hooks do this, so modules and parameter names stay the same.
     """
     for stage in _stages(network)[:-1]:
         stage.register_forward_hook(partial(_mix_output, probability=probability, alpha=alpha))
@@ -66,7 +66,7 @@ def _stages(network: nn.Module) -> list[nn.Module]:
     stages: list[nn.Module] = [layer for layer in network.children() if isinstance(layer, nn.GroupNorm)]
     if not stages or not isinstance(network, nn.Sequential):
         raise MessiError(
-            "MixStyle mixes the feature maps of a convolutional network: backbone must be a ResNet of timm (such as "
+            "MixStyle mixes the feature maps of a convolutional network: backbone must be a timm ResNet (such as "
             "resnet50), small_cnn or tiny_cnn."
         )
     return stages

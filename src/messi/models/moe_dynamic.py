@@ -1,10 +1,10 @@
-"""DynMoE's layer: a token goes to every expert that is near enough, and the number of experts follows the tokens.
+"""DynMoE's layer: a token uses every expert that is close enough, and experts are added and removed in training.
 
     expert e is chosen where  sigmoid(cos(x, w_e)) > sigmoid(g_e)
 
-After every training step experts that no token chose are put out of use, and where some tokens chose none, a free slot
-becomes an expert in their direction. Slots are fixed and a mask says which are in use, so that a step is the same
-computation every time. Legend: E slots, N tokens, W width.
+After every training step, experts that no token chose are removed. If some tokens chose none, a free slot becomes an
+expert in their direction. The number of slots is fixed and a mask marks those in use, so every step is the same
+computation. Legend: E slots, N tokens, W width.
 """
 
 import torch
@@ -16,16 +16,16 @@ from messi.models.moe_layers import MoeLayer, Routing
 
 
 class DynamicMoeLayer(MoeLayer):
-    """Top-any routing over slots for experts, some of them in use."""
+    """Top-any routing over expert slots, some of which are in use."""
 
     active: Tensor
     """[E] which slots are in use."""
     used: Tensor
-    """[E] how many tokens of the last training step chose the expert."""
+    """[E] number of tokens that chose the expert in the last training step."""
     strays: Tensor
-    """How many tokens of that step chose none."""
+    """Number of tokens of that step that chose no expert."""
     stray_sum: Tensor
-    """[W] the sum of these tokens."""
+    """[W] sum of these tokens."""
 
     def __init__(self, mlp: nn.Module, *, num_experts: int, max_experts: int, dropout: float = 0.0) -> None:
         super().__init__(Experts.copies(mlp, max_experts, dropout=dropout))
@@ -40,7 +40,7 @@ class DynamicMoeLayer(MoeLayer):
     def route(self, tokens: Tensor) -> Routing:
         """Choose experts for tokens [N, W]: any number in training, at least one in prediction.
 
-        A choice is 0 or 1; its gradient is that of the margin by which it was made, and there is none for the others.
+        A choice is 0 or 1. A chosen expert receives the gradient of its margin, the others receive none.
         """
         cosines = functional.normalize(tokens, dim=-1) @ functional.normalize(self.directions, dim=-1).mT
         margins = (cosines.sigmoid() - self.thresholds.sigmoid()).relu() * self.active
@@ -50,7 +50,7 @@ class DynamicMoeLayer(MoeLayer):
             choices = chosen + (margins - margins.detach())
         else:
             choices = (chosen | (~chosen.any(-1, keepdim=True) & self._nearest(cosines))).to(cosines.dtype)
-        # The limit is for tokens without an expert; at 1 it would cut off the gradient of those with one.
+        # The limit is for tokens without an expert; a limit of 1 would stop the gradient of tokens with one.
         gates = choices / choices.sum(-1, keepdim=True).clamp_min(0.5)
         return Routing(gates=gates, logits=cosines, thresholds=self.thresholds)
 
@@ -68,13 +68,13 @@ class DynamicMoeLayer(MoeLayer):
 
     @torch.no_grad()
     def adapt(self) -> None:
-        """Put experts that nobody chose out of use, and take the first free slot into use for tokens without any.
+        """Remove experts that no token chose, and use the first free slot for the tokens that chose none.
 
-        The new expert looks where those tokens lie and starts as the mean of the experts that stay.
+        The new expert has the direction of those tokens and starts as the mean of the remaining experts.
         """
         kept = self.active & (self.used > 0)
         slots = torch.arange(len(kept), device=kept.device)
-        first_free = slots.masked_fill(kept, len(kept)).amin()  # no slot has that number when none is free
+        first_free = slots.masked_fill(kept, len(kept)).amin()  # if none is free, no slot has this index
         born = (slots == first_free) & (self.strays > 0)
         self.experts.replace(born, torch.where(kept.any(), kept, self.active))
         direction = functional.normalize(self.stray_sum, dim=0)

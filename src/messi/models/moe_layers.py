@@ -1,4 +1,4 @@
-"""A mixture of experts in the place of a transformer block's MLP: GMoE's, and OMoE's with orthogonal outputs.
+"""Mixtures of experts that replace the MLP of a transformer block: GMoE's, and OMoE's with orthogonal outputs.
 
 Legend: B images, T tokens, N = B T, E experts, W width.
 """
@@ -19,18 +19,18 @@ _ROUTER_WIDTH = 256
 
 @dataclass(frozen=True)
 class Routing:
-    """What a router says of N tokens, in float32."""
+    """The routing of N tokens, in float32."""
 
     gates: Tensor
-    """[N, E] weights of the experts' outputs, zero for those that were not chosen."""
+    """[N, E] weights of the expert outputs, zero for experts that were not chosen."""
     logits: Tensor
-    """[N, E] what it thinks of every expert, without noise."""
+    """[N, E] score of every expert, without noise."""
     thresholds: Tensor
-    """What it takes to be chosen: [N, 1] for each token, or [E] for each expert."""
+    """Score needed to be chosen: [N, 1] per token, or [E] per expert."""
 
 
 class MoeLayer(nn.Module, ABC):
-    """Experts and a router; how it routed stays here until it is taken."""
+    """Experts and a router; the routing of the last pass is kept until it is taken."""
 
     def __init__(self, experts: Experts) -> None:
         super().__init__()
@@ -42,11 +42,11 @@ class MoeLayer(nn.Module, ABC):
         """Choose experts for tokens [N, W]."""
 
     def mix(self, gates: Tensor, outputs: Tensor) -> Tensor:
-        """Put the outputs [E, N, W] together by the gates [N, E]: [N, W]."""
+        """Combine the outputs [E, N, W] with the gates [N, E]: [N, W]."""
         return torch.einsum("ne,enw->nw", gates, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Answer as the MLP does: [B, T, W] -> [B, T, W]; router and mixture in float32 also under autocast."""
+        """Replace the MLP: [B, T, W] -> [B, T, W]; router and mixture are float32 even under autocast."""
         tokens = x.flatten(0, -2)
         outputs = self.experts(tokens)
         with torch.autocast(x.device.type, enabled=False):
@@ -55,15 +55,15 @@ class MoeLayer(nn.Module, ABC):
         return mixture.view(x.shape)
 
     def take(self) -> Routing:
-        """Return the routing of the last pass and let go of it, for the whole graph of the pass hangs on it."""
+        """Return the routing of the last pass and release it, because it keeps the graph of the pass alive."""
         routing, self._routing = self._routing, None
         if routing is None:
-            raise RuntimeError("There was no pass since the routing was last taken.")
+            raise RuntimeError("There was no forward pass since the routing was last taken.")
         return routing
 
 
 class CosineRouter(nn.Module):
-    """Compares a projection of the token with a vector of every expert, and chooses the top k."""
+    """Compares a projection of the token with a vector per expert, and chooses the top k."""
 
     def __init__(self, width: int, num_experts: int, *, top_k: int, noise: float) -> None:
         super().__init__()
@@ -91,8 +91,8 @@ class CosineRouter(nn.Module):
 class CosineMoeLayer(MoeLayer):
     """GMoE's layer: a cosine router and copies of the MLP.
 
-    With one expert a token its gate is the router's probability, so that the router has a gradient; with more, gates
-    add up to 1.
+    With one expert per token, its gate is the router's probability, which gives the router a gradient. With more, the
+    gates sum to 1.
     """
 
     def __init__(
@@ -115,5 +115,5 @@ class CosineMoeLayer(MoeLayer):
         return routing
 
     def mix(self, gates: Tensor, outputs: Tensor) -> Tensor:
-        """Put the outputs [E, N, W] together by the gates [N, E], after Gram-Schmidt where that is wanted: [N, W]."""
+        """Combine the outputs [E, N, W] with the gates [N, E], after Gram-Schmidt if configured: [N, W]."""
         return super().mix(orthogonal_gates(gates, outputs) if self._orthogonal else gates, outputs)

@@ -1,26 +1,26 @@
-"""Gram-Schmidt over the outputs of the experts that a token goes to, in the order of their numbers.
+"""Gram-Schmidt over the outputs of the chosen experts of a token, in the order of their indices.
 
     w_e = v_e - sum over earlier f of <v_e, u_f> u_f,   u_e = w_e / max(|w_e|, 0.1 |v_e|),   o_e = |v_e| u_e
 
-An output keeps its length, so that the scale of the pretrained MLP is not lost. One that adds little new to the earlier
-ones is shortened instead of being blown up from rounding errors: at the start, when all experts are the same, the later
-ones give zero, and no gradient is divided by zero. An o_e is a sum of outputs, so to mix the o is to mix the v by other
-gates; what these are follows from the inner products of the outputs alone, and nothing as large as the outputs is
-computed on the way. Legend: N tokens, E experts, W width.
+An output keeps its length, which preserves the scale of the pretrained MLP. An output that adds little to the earlier
+ones is shortened instead of amplified from rounding errors: at the start, when all experts are equal, the later ones
+give zero, and no gradient is divided by zero. An o_e is a linear combination of the v, so mixing the o is mixing the v
+with other gates. These follow from the inner products of the outputs, and nothing of the size of the outputs is
+computed. Legend: N tokens, E experts, W width.
 """
 
 import torch
 from torch import Tensor
 
 _FLOOR = 0.1
-"""Below this share of its length, what is new in an output does not get the full length."""
+"""If less than this fraction of an output is new, it is not scaled to its full length."""
 _TINY = 1e-12
 
 
 def orthogonal_gates(gates: Tensor, outputs: Tensor) -> Tensor:
-    """Return gates for the outputs v that mix the orthogonal outputs o by ``gates``: [N, E], [E, N, W] -> [N, E].
+    """Return gates for the outputs v that mix the orthogonal outputs o with ``gates``: [N, E], [E, N, W] -> [N, E].
 
-    Experts with a gate of zero take no part.
+    Experts with a gate of zero are ignored.
     """
     chosen = (gates > 0).to(outputs.dtype)
     products = torch.einsum("enw,fnw->nef", outputs, outputs) * chosen[:, :, None] * chosen[:, None]
@@ -37,7 +37,7 @@ def orthogonal_rows(products: Tensor) -> Tensor:
         along = units @ products[:, e, :, None]
         row = first[e] - (along * units).sum(1)
         square = torch.einsum("ne,nef,nf->n", row, products, row)
-        # Of the squares, because the root of a zero has no gradient.
+        # The maximum of the squares, because the root has no gradient at zero.
         length = torch.maximum(square, _FLOOR**2 * squares[:, e]).clamp_min(_TINY).sqrt()
         units = torch.cat([units, (row / length[:, None])[:, None]], dim=1)
     return units[:, 1:] * squares.clamp_min(_TINY).sqrt()[:, :, None]

@@ -1,4 +1,7 @@
-"""Where the experts go: into blocks of timm's vision transformers, in the place of their MLPs."""
+"""Experts in the blocks of timm's vision transformers, in place of their MLPs.
+
+Legend: B images, N tokens of all images, E experts, W width.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,24 +34,25 @@ def place_experts(
     blocks: tuple[int, ...] = (),
     drop_path: float = 0.0,
 ) -> None:
-    """Put ``layer(mlp)`` in the place of the MLP of some blocks, by default :func:`default_blocks`.
+    """Replace the MLP of some blocks by ``layer(mlp)``, by default of :func:`default_blocks`.
 
-    With ``drop_path`` blocks are left out at random in training, the last with this probability, the first never.
+    With ``drop_path``, blocks are skipped at random in training, the last with this probability, the first never.
     """
     network: Any = encoder.network
     if not isinstance(network, VisionTransformer):
         raise MessiError(
-            f"{method} needs a vision transformer of timm, such as deit_small_patch16_224; choose one with --backbone."
+            f"{method} requires a timm vision transformer, such as deit_small_patch16_224; choose one with --backbone."
         )
     depth = len(network.blocks)
     chosen = blocks or default_blocks(depth)
     if len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(depth)):
-        raise MessiError(f"moe_blocks must be different numbers from 0 to {depth - 1}, but is {chosen}.")
+        raise MessiError(f"moe_blocks must be distinct numbers from 0 to {depth - 1}, but is {chosen}.")
     for number in chosen:
         block: Any = network.blocks[number]
         if not is_plain(getattr(block, "mlp", None)):
             raise MessiError(
-                f"{method} needs blocks whose MLP is Linear, GELU, Linear; block {number} of this backbone has another."
+                f"{method} requires blocks whose MLP is Linear, GELU, Linear; block {number} of this backbone has "
+                "another one. Choose a plain vision transformer with --backbone."
             )
         block.mlp = layer(block.mlp)
     if drop_path:
@@ -69,9 +73,9 @@ def take_routings(encoder: Encoder) -> list[Routing]:
 
 
 def image_routing(encoder: Encoder, gates: Tensor, images: int) -> Tensor:
-    """Return the gates of the class token, or the mean of all tokens where there is none: [N, E] -> [B, E].
+    """Return the gates of the class token, or the mean over all tokens if there is none: [N, E] -> [B, E].
 
-    They add up to 1: how much of an expert's output is used, and not how sure the router is of it.
+    They sum to 1: they state how much of an expert's output is used, not how confident the router is.
     """
     shares = _of_images(encoder, gates, images)
     # In training a token of DynMoE may have no expert at all.
@@ -79,7 +83,7 @@ def image_routing(encoder: Encoder, gates: Tensor, images: int) -> Tensor:
 
 
 def image_outputs(encoder: Encoder, outputs: Tensor, images: int) -> Tensor:
-    """Return the same of the experts' outputs: [E, N, W] -> [E, B, W]."""
+    """Return the expert outputs for the class token, or their mean over all tokens: [E, N, W] -> [E, B, W]."""
     return _of_images(encoder, outputs.transpose(0, 1), images).transpose(0, 1)
 
 
@@ -92,9 +96,9 @@ def _of_images(encoder: Encoder, tokens: Tensor, images: int) -> Tensor:
 
 @contextmanager
 def watched_experts(encoder: Encoder) -> Iterator[list[Tensor]]:
-    """Give a list that gets what every expert of the last such block says of all tokens [E, N, W], for every pass.
+    """Yield a list that receives the expert outputs [E, N, W] of the last block with experts for every forward pass.
 
-    Before anything is done to it: OMoE makes the outputs of a token's own experts orthogonal after this.
+    These are the raw outputs; OMoE makes those of a token's chosen experts orthogonal afterwards.
     """
     layer = [module for module in encoder.modules() if isinstance(module, MoeLayer)][-1]
     outputs: list[Tensor] = []
@@ -106,7 +110,7 @@ def watched_experts(encoder: Encoder) -> Iterator[list[Tensor]]:
 
 
 def inspect_blocks(encoder: Encoder, classifier: nn.Module, inputs: Tensor) -> Inspection:
-    """Inspect a classifier on an encoder with experts in its blocks."""
+    """Return the logits, features, routing and expert outputs of a classifier on an encoder with experts."""
     with watched_experts(encoder) as outputs:
         encoded = encoder(inputs)
     experts = ExpertUse(

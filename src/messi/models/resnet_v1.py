@@ -1,6 +1,6 @@
-"""ResNet-50 as first published: a stage's stride is in its first 1x1 convolution, not in the 3x3 one.
+"""ResNet-50 as first published: the stride of a stage is in its first 1x1 convolution, not in the 3x3 one.
 
-timm has the later form alone (v1.5). Weights of the first one load into it by name, but mean something else there.
+timm only has the later form (v1.5). Weights of the first form load into it by name, but give wrong features there.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ default_cfgs = generate_default_cfgs(
 def resnet50_v1(pretrained: bool = False, **kwargs: Any) -> ResNet:
     """Return timm's ResNet-50 with the strides moved; there are no published weights to download."""
     if pretrained:
-        raise RuntimeError("timm publishes no weights for it")
+        raise RuntimeError("timm has no pretrained weights for resnet50_v1")
     network: ResNet = resnet50(**kwargs)
     for module in network.modules():
         if isinstance(module, Bottleneck):

@@ -1,7 +1,7 @@
-"""Building a network whose parameters all come from a file: nothing is drawn at random for them first.
+"""Building a network without initialising its parameters, because all of them will be loaded from a file.
 
-A drawn parameter is a written one: a network of a billion parameters, which a file may name without holding its
-weights, would take 40 s to be found out. Memory that nobody writes to costs nothing.
+A file may name a network of a billion parameters without containing its weights. Initialising it would take 40 s before
+the error is found; memory that is never written to costs nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,11 +26,11 @@ _DRAWN = frozenset(
         torch.Tensor.zero_,
     }
 )
-"""What initialisations are made of."""
+"""The operations that initialisations consist of."""
 
 
 class _Undrawn(TorchFunctionMode):
-    """Leaves parameters as they are, and everything else alone."""
+    """Skips operations that would initialise a parameter."""
 
     def __torch_function__(
         self,
@@ -40,7 +40,7 @@ class _Undrawn(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given = kwargs or {}
-        # Functions of nn.init come here as a whole, with the tensor by its name.
+        # Functions of nn.init arrive here as a whole, with the tensor as a keyword.
         tensor = args[0] if args else given.get("tensor")
         drawn = func in _DRAWN or getattr(func, "__module__", "") == nn.init.__name__
         return tensor if drawn and isinstance(tensor, nn.Parameter) else func(*args, **given)
@@ -48,6 +48,6 @@ class _Undrawn(TorchFunctionMode):
 
 @contextmanager
 def uninitialised() -> Iterator[None]:
-    """Skip the initialisation of parameters of networks that are built inside the block."""
+    """Skip the initialisation of the parameters of networks built inside the block."""
     with _Undrawn():
         yield

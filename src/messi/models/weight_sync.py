@@ -1,6 +1,6 @@
-"""Two modules of one architecture, of which one follows the other.
+"""Copying weights between two modules of one architecture.
 
-Running statistics are part of what is copied: they go with the weights that made them.
+Buffers are included: running statistics belong to the weights that produced them.
 """
 
 import torch
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def overwrite(follower: nn.Module, leader: nn.Module) -> None:
-    """Make the weights and buffers of one module those of the other."""
+    """Set the weights and buffers of one module to those of the other."""
     torch._foreach_copy_(_tensors(follower), _tensors(leader))  # one launch for all, as torch.optim does
 
 
 @torch.no_grad()
 def approach(follower: nn.Module, leader: nn.Module, share: float) -> None:
-    """Go a share of the way to the other module's weights and buffers; counters, which have no middle, all of it."""
+    """Move a fraction of the way to the weights and buffers of the other module; integer counters are copied."""
     pairs = list(zip(_tensors(follower), _tensors(leader), strict=True))
     moving = [(mine, theirs) for mine, theirs in pairs if mine.is_floating_point()]
     torch._foreach_lerp_([mine for mine, _ in moving], [theirs for _, theirs in moving], share)

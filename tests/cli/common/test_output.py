@@ -1,4 +1,4 @@
-"""What commands write: to a terminal that obeys escape sequences, to a spreadsheet, and where there is no room."""
+"""What commands write: to a terminal that obeys escape sequences, to a spreadsheet, and to a full disk."""
 
 import ast
 import csv
@@ -69,7 +69,7 @@ def hostile(tmp_path: Path) -> Path:
 QUICK = ("--algorithm", "erm", "--backbone", "tiny_cnn", "--steps", "2", "--evaluate-every", "1", "--device", "cpu")
 
 
-def test_names_do_not_command_the_terminal(hostile: Path, tmp_path: Path) -> None:
+def test_names_cannot_control_the_terminal(hostile: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     commands = (
         ("data", "show", hostile, "--out", tmp_path / "sheet.png"),
@@ -87,7 +87,7 @@ def test_names_do_not_command_the_terminal(hostile: Path, tmp_path: Path) -> Non
     assert [number for number, text in enumerate(written) if SHOWN not in text.replace("\r\n", "")] == []
 
 
-def test_nothing_but_one_module_writes() -> None:
+def test_only_one_module_writes() -> None:
     """So no text reaches a terminal unescaped."""
     found = []
     for file in Path(messi.cli.__path__[0]).rglob("*.py"):
@@ -106,7 +106,7 @@ def test_a_spreadsheet_gets_no_formula_from_a_name(capsys: pytest.CaptureFixture
     assert row == {"image": "'=cmd()", "class": "'-1+1", "n": "-3", "loss": "-0.5", "note": "-0.5"}
 
 
-def test_json_gives_names_exactly_and_is_json_whatever_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_exact_names_and_is_valid_for_all_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     name = f"{ESCAPE}\x7f\x9b\u202e\n=犬"
     print_rows([{"image": name, "probability": float("nan"), "loss": float("inf"), "n": 1}], "json")
     text = capsys.readouterr().out
@@ -120,12 +120,12 @@ def test_json_gives_names_exactly_and_is_json_whatever_the_numbers(capsys: pytes
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "table"])
-def test_no_rows_are_no_error(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_table_is_not_an_error(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     print_rows([], form)  # type: ignore[arg-type]
     assert capsys.readouterr().err == ""
 
 
-def test_a_line_break_in_a_name_makes_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_break_in_a_name_does_not_start_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     say("model  a\nreport  evil")
     note("messi: a\nmessi: b")
     written = capsys.readouterr()
@@ -170,13 +170,13 @@ def test_full_errors_change_no_exit_code(arguments: tuple[str, ...], code: int, 
 
 
 @pytest.mark.parametrize(("arguments", "code"), [("--help", 0), ("trian", 2)])
-def test_closed_outputs_are_no_error(arguments: str, code: int) -> None:
+def test_closed_outputs_are_not_an_error(arguments: str, code: int) -> None:
     command = f"{sys.executable} -m messi {arguments} >&- 2>&-"
     assert subprocess.run(["sh", "-c", command], check=False).returncode == code
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_a_reader_that_stops_early_is_no_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_reader_that_stops_early_is_not_an_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     assert written_to(f"/dev/fd/{writer}", str(tmp_path / "errors"), *arguments) == 141
@@ -184,7 +184,7 @@ def test_a_reader_that_stops_early_is_no_error(arguments: tuple[str, ...], tmp_p
     assert (tmp_path / "errors").read_text() == ""
 
 
-def test_an_error_that_is_not_of_the_output_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_is_unrelated_to_the_output_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_arguments: list[str]) -> int:
         raise FileNotFoundError(2, "No such file or directory", "x")
 

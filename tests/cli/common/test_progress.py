@@ -1,4 +1,4 @@
-"""What is shown while a run goes."""
+"""The progress of a run."""
 
 import pytest
 
@@ -6,10 +6,10 @@ from messi.cli.common.progress import Bar, PlainLines, pace
 
 
 @pytest.mark.parametrize("name", ["erm -> {x}", "erm -> cam{0}", "erm -> [/red]", "erm -> [red]"])
-def test_a_bar_shows_any_name_as_it_is(
+def test_a_bar_shows_any_name_unchanged(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Braces and brackets mean something to rich, and nothing in the name of a domain."""
+    """Braces and brackets are markup to rich, but not in the name of a domain."""
     monkeypatch.setenv("COLUMNS", "200")
     bar = Bar(name)
     bar.started(0, 2)
@@ -20,13 +20,15 @@ def test_a_bar_shows_any_name_as_it_is(
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, as a list of one number that a test can set."""
+    """The time, as a list with one number that a test can set."""
     now = [100.0]
     monkeypatch.setattr("messi.cli.common.progress.time.monotonic", lambda: now[0])
     return now
 
 
-def test_plain_lines_begin_with_what_the_run_is_about(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_begin_with_a_description_of_the_run(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = PlainLines("erm", lambda: "data pets, target sketch, device cpu")
     lines.started(0, 300)
     assert capsys.readouterr().out == "erm: 300 steps, data pets, target sketch, device cpu\n"
@@ -34,7 +36,7 @@ def test_plain_lines_begin_with_what_the_run_is_about(clock: list[float], capsys
     assert "resuming after step 20 of 300, data pets" in capsys.readouterr().out
 
 
-def test_plain_lines_show_the_loss_where_nothing_was_said_for_ten_seconds(
+def test_plain_lines_show_the_loss_after_ten_quiet_seconds(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = PlainLines("erm")

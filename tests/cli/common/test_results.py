@@ -1,4 +1,4 @@
-"""The table that ends a training."""
+"""The table at the end of training."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ PROTOCOL = {
 PACS = {"art_painting": 0.7, "cartoon": 0.55, "photo": 0.9, "sketch": 0.65}
 
 
-def test_several_targets_of_one_run_fit_the_window_with_mean_and_worst(
+def test_a_run_with_several_targets_has_a_narrow_table_with_mean_and_worst(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = Sample(targets=PACS, result=PROTOCOL, images=False).write(tmp_path / "a")
@@ -28,8 +28,8 @@ def test_several_targets_of_one_run_fit_the_window_with_mean_and_worst(
         ["messi", "sketch", "65.0", "40", "85.0", "20", "of", "30"],
     ]
     assert " messi: mean over 4 targets 70.0 %, worst cartoon 55.0 %" in lines
-    told = " selection source_val, target part all, seed 0, protocol messi; steps 300; evaluate_every 50;"
-    assert [line for line in lines if line.startswith(told)]
+    printed = " selection source_val, target part all, seed 0, protocol messi; steps 300; evaluate_every 50;"
+    assert [line for line in lines if line.startswith(printed)]
 
 
 def test_settings_in_which_runs_differ_are_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

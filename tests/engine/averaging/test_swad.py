@@ -1,13 +1,13 @@
-"""SWAD's averaged weights against the plain mean of recorded ones, through real runs, kills and BatchNorm."""
+"""SWAD's averaged weights against the plain mean of recorded weights, in real and interrupted runs, with BatchNorm."""
 
 import dataclasses
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -32,14 +32,14 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.evaluate import evaluate_run
 from messi.engine.interrupt import Interrupted
 from messi.engine.protocols import PROTOCOLS
-from messi.engine.run import run
+from messi.engine.run import RunResult, run
 from messi.evaluation.model import load
 from messi.evaluation.selection import select
 from messi.models.encoder import SMALL, EncoderConfig
 
 FILES = ("model.safetensors", "last.safetensors", "records.jsonl", "result.json")
-# With this learning rate the loss is lowest after step 8 and never comes near that again, so the valley dies at 20.
-DEAD: dict[str, Any] = {"learning_rate": 0.3, "swad_tolerance": 0.02, "swad_overfit_patience": 3}
+# With this learning rate the loss is lowest after step 8 and never comes close to that again: the valley ends at 20.
+ENDED: dict[str, Any] = {"learning_rate": 0.3, "swad_tolerance": 0.02, "swad_overfit_patience": 3}
 
 
 def config_of(algorithm: str = "erm", **training: Any) -> RunConfig:
@@ -53,7 +53,7 @@ def config_of(algorithm: str = "erm", **training: Any) -> RunConfig:
 
 
 def source_losses(folder: Path) -> dict[int, float]:
-    """Return the mean loss over the source domains by step, as the records say."""
+    """Return the recorded mean loss over the source domains by step."""
     losses: dict[int, list[float]] = {}
     for record in read_records(RunDir(folder).records):
         if isinstance(record, EvaluationRecord) and record.role == "source_val" and not record.averaged:
@@ -61,54 +61,94 @@ def source_losses(folder: Path) -> dict[int, float]:
     return {step: sum(values) / len(values) for step, values in losses.items()}
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "options", "expected"),
-    [
-        pytest.param("erm", DEAD, (5, 8), id="the valley dies"),
-        pytest.param("erm", {"learning_rate": 0.1}, None, id="to the end, a short segment"),
-        pytest.param("erm", {"learning_rate": 0.1, "swad_tolerance": 0.0}, None, id="a bump between low losses"),
-        pytest.param("fish", {"learning_rate": 0.1}, None, id="two networks"),
-        pytest.param("group_dro", {"learning_rate": 0.1}, None, id="a buffer"),
-    ],
-)
-def test_the_model_is_the_mean_of_the_weights_after_every_step_of_the_valley(
-    algorithm: str,
-    options: dict[str, Any],
-    expected: tuple[int, int] | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cls: type[Algorithm] = ALGORITHMS.load(algorithm)
-    honest, states = cls.update, []
+class Recorded(NamedTuple):
+    """A finished run with SWAD, and the state of its algorithm after every step."""
 
-    def recorded(self: Algorithm, batch: Batch, stepper: Any) -> Any:
-        terms = honest(self, batch, stepper)
-        states.append({name: tensor.clone() for name, tensor in self.state_dict().items()})
-        return terms
+    config: RunConfig
+    result: RunResult
+    states: list[dict[str, Tensor]]
 
-    monkeypatch.setattr(cls, "update", recorded)
-    config = config_of(algorithm, **options)
-    result = run(config, out=tmp_path / "run", device="cpu")
-    losses, ends = [*source_losses(result.path).values()], [0, *source_losses(result.path)]
-    valley = find_valley(losses, config.resolved().training)
+    @property
+    def averaged_steps(self) -> list[int]:
+        steps: list[int] = json.loads((self.result.path / "result.json").read_text())["averaged_steps"]
+        return steps
+
+    def require_mean_of(self, first: int, last: int) -> None:
+        """Require the saved weights to be the mean over these steps, and the buffers to be those of the last step."""
+        assert self.averaged_steps == [first, last]
+        assert self.result.selected_step == last
+        model = load(self.result.path)
+        assert model.description.averaged_steps == (first, last)
+        weights = dict(model.algorithm.named_parameters())
+        for name, tensor in model.algorithm.state_dict().items():
+            if name in weights:
+                mean = torch.stack([state[name].double() for state in self.states[first - 1 : last]]).mean(0)
+                torch.testing.assert_close(tensor.double(), mean, rtol=1e-5, atol=1e-6)  # float32, one rounding a step
+                assert not torch.allclose(self.states[last - 1][name].double(), mean, rtol=1e-5, atol=1e-6), name
+            else:
+                assert torch.equal(tensor, self.states[-1][name]), name
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recorded]:
+    """Return a function that trains with SWAD and keeps the state after every step."""
+
+    def train(algorithm: str, **options: Any) -> Recorded:
+        cls: type[Algorithm] = ALGORITHMS.load(algorithm)
+        update, states = cls.update, []
+
+        def recorded(self: Algorithm, batch: Batch, stepper: Any) -> Any:
+            terms = update(self, batch, stepper)
+            states.append({name: tensor.clone() for name, tensor in self.state_dict().items()})
+            return terms
+
+        monkeypatch.setattr(cls, "update", recorded)
+        config = config_of(algorithm, **options)
+        return Recorded(config, run(config, out=tmp_path / "run", device="cpu"), states)
+
+    return train
+
+
+def test_the_model_is_the_mean_over_a_valley_that_has_ended(record: Callable[..., Recorded]) -> None:
+    done = record("erm", **ENDED)
+    done.require_mean_of(5, 8)
+    assert len(done.states) == 20
+
+
+def test_a_valley_that_lasts_to_the_end_includes_a_last_segment_of_any_length(record: Callable[..., Recorded]) -> None:
+    done = record("erm", learning_rate=0.1)
+    assert list(source_losses(done.result.path))[-2:] == [40, 42]
+    done.require_mean_of(9, 42)
+
+
+def test_a_bump_between_low_losses_is_averaged_as_well(record: Callable[..., Recorded]) -> None:
+    done = record("erm", learning_rate=0.1, swad_tolerance=0.0)
+    losses = source_losses(done.result.path)
+    valley = find_valley([*losses.values()], done.config.resolved().training)
     assert valley is not None
-    first, last = ends[valley.first] + 1, ends[valley.last + 1]
-    assert expected in (None, (first, last))
-    assert json.loads((result.path / "result.json").read_text())["averaged_steps"] == [first, last]
-    assert result.selected_step == last
-    model = load(result.path)
-    weights = dict(model.algorithm.named_parameters())
-    for name, tensor in model.algorithm.state_dict().items():
-        if name in weights:
-            mean = torch.stack([state[name].double() for state in states[first - 1 : last]]).mean(0)
-            torch.testing.assert_close(tensor.double(), mean, rtol=1e-5, atol=1e-6)  # float32, one rounding a step
-        else:
-            assert torch.equal(tensor, states[-1][name]), "buffers are those of the last step"
-    assert model.description.averaged_steps == (first, last)
+    assert [step for step, loss in losses.items() if step >= 13 and loss > valley.threshold] == [20, 24]
+    done.require_mean_of(13, 42)
 
 
-def test_a_dead_valley_stops_training_and_every_step_taken_is_recorded(tmp_path: Path) -> None:
-    result = run(config_of(**DEAD), out=tmp_path / "run", device="cpu")
+def test_all_networks_of_a_method_are_averaged(record: Callable[..., Recorded]) -> None:
+    """Fish has a second network with a step of its own."""
+    done = record("fish", learning_rate=0.1)
+    names = {name.partition(".")[0] for name in done.states[-1]}
+    assert len(names) > 1, names
+    done.require_mean_of(17, 42)
+
+
+def test_buffers_are_not_averaged(record: Callable[..., Recorded]) -> None:
+    """Group DRO keeps its weights of the domains in a buffer, which changes at every step."""
+    done = record("group_dro", learning_rate=0.1)
+    buffers = [name for name, _ in load(done.result.path).algorithm.named_buffers()]
+    assert buffers
+    assert all(not torch.equal(done.states[-1][name], done.states[-2][name]) for name in buffers)
+    done.require_mean_of(9, 42)
+
+
+def test_a_valley_that_has_ended_stops_training_and_every_step_is_recorded(tmp_path: Path) -> None:
+    result = run(config_of(**ENDED), out=tmp_path / "run", device="cpu")
     assert list(source_losses(result.path)) == [4, 8, 12, 16, 20]
     trained = [record.step for record in RunDir(result.path).read_records() if isinstance(record, TrainRecord)]
     assert trained == [3, 6, 9, 12, 15, 18, 20]
@@ -120,8 +160,8 @@ def test_without_a_valley_the_last_segment_is_averaged_with_a_warning(tmp_path: 
     assert json.loads((result.path / "result.json").read_text())["averaged_steps"] == [41, 42]
 
 
-def test_the_result_is_that_of_the_averaged_model_and_says_so(tmp_path: Path) -> None:
-    result = run(config_of(**DEAD), out=tmp_path / "run", device="cpu")
+def test_the_result_is_that_of_the_averaged_model(tmp_path: Path) -> None:
+    result = run(config_of(**ENDED), out=tmp_path / "run", device="cpu")
     values = json.loads((result.path / "result.json").read_text())
     assert (values["selection"], values["validation"]) == ("swad", "source_val")
     again = {(r.role, r.domain): r.accuracy for r in evaluate_run(result.path, device="cpu")}
@@ -135,7 +175,8 @@ def test_the_result_is_that_of_the_averaged_model_and_says_so(tmp_path: Path) ->
         ("target", "b2", 8),
     ]
     single = [r for r in records if not (isinstance(r, EvaluationRecord) and r.averaged)]
-    assert select(records) == select(single), "no step is selected by what the averaged weights did"
+    perfect = [dataclasses.replace(r, step=step, accuracy=1.0) for r in averaged for step in (4, 20)]
+    assert select([*single, *perfect]) == select(single), "evaluations of averaged weights select no step"
 
 
 def test_the_tolerance_is_lower_for_vlcs_in_every_protocol() -> None:
@@ -144,7 +185,7 @@ def test_the_tolerance_is_lower_for_vlcs_in_every_protocol() -> None:
         assert stated == {"pacs": 0.3, "vlcs": 0.2}
 
 
-def test_a_record_of_before_there_were_averages_is_one_of_a_single_step(tmp_path: Path) -> None:
+def test_a_record_that_does_not_mention_averages_is_of_a_single_step(tmp_path: Path) -> None:
     line = {"kind": "evaluation", "step": 3, "role": "target", "domain": "x", "count": 1, "accuracy": 1.0, "loss": 0.5}
     (tmp_path / "records.jsonl").write_text(json.dumps(line) + "\n")
     (record,) = read_records(tmp_path / "records.jsonl")
@@ -153,7 +194,7 @@ def test_a_record_of_before_there_were_averages_is_one_of_a_single_step(tmp_path
 
 
 class Stops:
-    """Breaks a run off after a step, or asks it to stop, so that it takes one more step and saves its state."""
+    """Raises an error after a step, or requests a stop, after which a run takes one more step and saves its state."""
 
     def __init__(self, after: int, *, politely: bool) -> None:
         self.after, self.politely = after, politely
@@ -173,8 +214,8 @@ class Stops:
     def finished(self) -> None: ...
 
 
-@pytest.mark.parametrize("options", [DEAD, {"learning_rate": 0.1, "steps": 22}], ids=["dead", "alive"])
-def test_a_run_broken_off_anywhere_ends_with_the_same_bits(tmp_path: Path, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [ENDED, {"learning_rate": 0.1, "steps": 22}], ids=["ended", "not ended"])
+def test_a_run_interrupted_anywhere_ends_with_the_same_bits(tmp_path: Path, options: dict[str, Any]) -> None:
     run(config_of(**options), out=tmp_path / "whole", device="cpu")
     abrupt, polite = (3, 4, 8, 16, 20), (5, 13, 18)
     for step in (*abrupt, *polite):
@@ -186,10 +227,10 @@ def test_a_run_broken_off_anywhere_ends_with_the_same_bits(tmp_path: Path, optio
             assert (tmp_path / str(step) / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_a_killed_command_goes_on_to_the_same_bits_and_its_report_names_the_steps(
+def test_a_killed_command_resumes_to_the_same_bits_and_its_report_names_the_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It dies after step 17, when the state after step 15 is half written, so it goes on from step 10."""
+    """It is killed after step 17, with the checkpoint of step 15 half written, and resumes from step 10."""
     swad = ["--averaging=swad", "--swad-optimum-patience=2", "--swad-tolerance=0.5", "--learning-rate=0.2"]
     driver = [sys.executable, str(Path(__file__).parents[1] / "driver.py"), str(tmp_path / "run"), *swad]
     kill = subprocess.run([*driver, "hold:last-15", "step:17"], capture_output=True, check=False, timeout=300)
@@ -212,10 +253,10 @@ curves = st.lists(
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(segments=curves, optimum=st.integers(1, 4), overfit=st.integers(1, 6))
-def test_segments_of_any_length_are_averaged_by_their_steps_and_a_copy_of_the_state_goes_on_alike(
+def test_segments_of_any_length_are_averaged_by_their_steps_and_a_restored_state_continues_alike(
     segments: list[tuple[float, int]], optimum: int, overfit: int
 ) -> None:
-    """The only weight is the number of the step, so that the mean of a range is half the sum of its ends."""
+    """The only weight is the number of the step: the mean over a range is half the sum of its ends."""
     module = nn.ParameterList([torch.zeros(1, dtype=torch.float64)])
     config = SWADConfig(swad_optimum_patience=optimum, swad_overfit_patience=overfit, swad_tolerance=0.3)
     averager, step, ends, losses = SWAD(module, config), 0, [0], []
@@ -233,7 +274,7 @@ def test_segments_of_any_length_are_averaged_by_their_steps_and_a_copy_of_the_st
         valley = find_valley(losses, config)
         assert averager.ended == (valley is not None and valley.ended)
         kept = {name.partition("/")[0] for name in averager.tensors()}
-        assert len(kept) <= (max(optimum - 1, overfit - 2, 1) if valley is None else 2), "no more than is needed"
+        assert len(kept) <= (max(optimum - 1, overfit - 2, 1) if valley is None else 2), "more than needed"
         if averager.ended:
             break
     if valley is None:
@@ -251,7 +292,7 @@ def normalised(input_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
     return nn.Sequential(nn.Linear(input_shape[0], 4), nn.BatchNorm1d(4), nn.Dropout(0.5)), 4
 
 
-def test_batch_norm_has_the_statistics_of_the_averaged_weights_on_the_next_batches(
+def test_batch_norm_statistics_are_those_of_the_averaged_weights_on_the_next_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SMALL, "mlp", normalised)
@@ -270,7 +311,7 @@ def test_batch_norm_has_the_statistics_of_the_averaged_weights_on_the_next_batch
 
 
 class HalfFrozen(ERM):
-    """Has a layer that stays in evaluation, and one that prediction does not use."""
+    """Has a layer that stays in evaluation mode, and one that prediction does not use."""
 
     def __init__(self) -> None:
         task = Task(input_shape=(2,), num_classes=2, num_domains=2)
@@ -288,7 +329,7 @@ class HalfFrozen(ERM):
         return Prediction(logits=self.free(self.frozen(inputs)))
 
 
-def test_frozen_and_unused_layers_keep_their_statistics_and_momentum_comes_back() -> None:
+def test_frozen_and_unused_layers_keep_their_statistics_and_momentum_is_restored() -> None:
     algorithm = HalfFrozen()
     batches = torch.randn(4, 8, 2, generator=torch.Generator().manual_seed(0)) + 3
     reestimate(algorithm, batches)

@@ -35,7 +35,7 @@ both_discrepancies = pytest.mark.parametrize("discrepancy", ["ot", "mmd"])
 
 @pytest.fixture(autouse=True)
 def scratch_is_nan() -> Iterator[None]:
-    """Let torch fill new memory with NaN and huge integers, so that no kernel reads what none has written."""
+    """Let torch fill new memory with NaN and huge integers, to detect reads of unwritten memory."""
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
@@ -83,7 +83,7 @@ def draw(labels: Tensor, domains: Tensor, *, experts: int = 2, width: int = 5, s
 
 
 def cells(*sizes: int, **options: Any) -> Batch:
-    """Return a batch of one class, with a cell of each size, in no order."""
+    """Return a batch of one class, with a cell of each size, in random order."""
     domains = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     domains = domains[torch.randperm(len(domains), generator=torch.Generator().manual_seed(1))]
     return draw(torch.zeros_like(domains), domains, **options)
@@ -169,7 +169,7 @@ class TestSlots:
 class TestMemory:
     @staticmethod
     def ends(experts: int, batch: int, width: int) -> list[tuple[int, int]]:
-        """Return where each part of the memory ends by its shape, and where the next one begins."""
+        """Return where each part of the memory ends according to its shape, and where the next one begins."""
         layout = layout_of.fn(0, batch)
         scratch = memory_kernels._scratch.fn(layout.behind, experts, batch, width)
         pairs, blocks, lines, tiles = batch * (batch - 1) // 2, -(-width // 128), -(-width // 8) * 8, -(-batch // 16)

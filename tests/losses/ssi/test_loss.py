@@ -1,4 +1,4 @@
-"""The subset-conditioned invariance loss against its float64 twin, and at the edges of what a batch can be."""
+"""The subset-conditioned invariance loss against its float64 reference, and for extreme batches."""
 
 from dataclasses import dataclass, replace
 from typing import Any

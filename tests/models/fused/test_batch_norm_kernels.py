@@ -1,4 +1,4 @@
-"""BatchNorm in prediction mode by kernels against torch's in float64; without a GPU, Triton's interpreter runs them."""
+"""Kernels for frozen BatchNorm against torch in float64; without a GPU, Triton's interpreter runs them."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ from messi.models.fused.batch_norm_kernels import frozen_norm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDING = 1e-5
-"""Relative; some hundred roundings of float32."""
+"""Relative; a few hundred roundings of float32."""
 EPSILON = 1e-5
 NAMES = ("result", "maps", "weight", "bias", "shortcut")
 

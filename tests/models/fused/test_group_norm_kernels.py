@@ -1,4 +1,4 @@
-"""ReLU and GroupNorm by kernels against torch's in float64; without a GPU, Triton's interpreter runs them."""
+"""Kernels for ReLU and GroupNorm against torch in float64; without a GPU, Triton's interpreter runs them."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from messi.models.small import small_cnn, tiny_cnn
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDING = 1e-5
-"""Relative; some hundred roundings of float32."""
+"""Relative; a few hundred roundings of float32."""
 
 Build = Callable[..., tuple[nn.Module, int]]
 Switch = Callable[[bool], None]
@@ -152,7 +152,7 @@ def test_networks(build: Build, channels: int, by_kernels: Switch) -> None:
 
 @both_networks
 def test_names_are_those_of_plain_modules(build: Build) -> None:
-    """Files of trained models hold them."""
+    """Saved models contain them."""
     network, _ = build((3, 28, 28))
     fuse(network)
     blocks = sum(isinstance(layer, nn.Conv2d) for layer in network.modules())

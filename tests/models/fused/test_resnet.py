@@ -1,4 +1,4 @@
-"""ResNets whose BatchNorm is frozen, by kernels against timm's own; without a GPU, Triton's interpreter runs them."""
+"""Fused ResNets with frozen BatchNorm against timm's; without a GPU, Triton's interpreter runs the kernels."""
 
 import copy
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from messi.models.fused import batch_norm_kernels, resnet
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDING = 1e-5
-"""Relative; some hundred roundings of float32."""
+"""Relative; a few hundred roundings of float32."""
 
 Switch = Callable[[bool], None]
 
@@ -29,7 +29,7 @@ def rand(*shape: int, seed: int = 0) -> Tensor:
 
 
 def make(block: Any, **options: Any) -> nn.Module:
-    """Return a narrow network in prediction mode, whose BatchNorm has something to do."""
+    """Return a narrow network in prediction mode with non-trivial BatchNorm."""
     torch.manual_seed(0)
     return unsettle(ResNet(block, layers=(1, 2, 1, 1), channels=(8, 16, 16, 24), num_classes=0, **options)).eval()
 
@@ -53,7 +53,7 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> Switch:
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """Return what counts how often kernels compute a BatchNorm."""
+    """Return a mock that counts the BatchNorms computed by kernels."""
     counted = Mock(wraps=batch_norm_kernels.frozen_norm)
     monkeypatch.setattr(batch_norm_kernels, "frozen_norm", counted)
     return counted
@@ -94,7 +94,7 @@ def norms(module: nn.Module) -> int:
 
 
 def test_modules_and_names_stay() -> None:
-    """Files of trained models hold them."""
+    """Saved models contain them."""
     network = make(Bottleneck)
     state, modules = list(network.state_dict()), dict(network.named_modules())
     resnet.fuse(network)
@@ -131,7 +131,7 @@ def test_styles_are_mixed_on_both_ways(block: type[nn.Module], by_kernels: Switc
     assert relative_error(results[True, True], results[False, True]) > 0.01
 
 
-# A block that has one such layer is left to torch as a whole, with its shortcut.
+# A block with one such layer is left to torch as a whole, including its shortcut.
 @pytest.mark.parametrize(("name", "left"), [("", 15), ("bn1", 1), ("layer1.0.bn2", 3), ("layer2.0.downsample.1", 3)])
 def test_statistics_of_the_batch_are_left_to_torch(name: str, left: int, by_kernels: Switch, kernel: Mock) -> None:
     network, images = make(BasicBlock), rand(2, 3, 32, 32)

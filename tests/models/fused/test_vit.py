@@ -24,7 +24,7 @@ from messi.models.fused.vit_kernels import (
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDING = 1e-5
-"""Relative; some hundred roundings of float32."""
+"""Relative; a few hundred roundings of float32."""
 
 
 def relative_error(actual: Tensor, expected: Tensor) -> float:
@@ -37,7 +37,7 @@ def rand(*shape: int, seed: int = 0) -> Tensor:
 
 
 def network(size: int, **options: Any) -> VisionTransformer:
-    """Return a small network in which no parameter is zero, so that each one's gradient counts."""
+    """Return a small network in which no parameter is zero, so that every gradient is tested."""
     shape: dict[str, Any] = {
         "img_size": size,
         "patch_size": 8,
@@ -120,7 +120,7 @@ def test_patches_are_rows_after_one_of_zeros() -> None:
 
 
 def test_gelu_and_its_gradient_are_exact_to_two_roundings() -> None:
-    """Absolute: the values beside zero are as small as erf's own error there."""
+    """Absolute: the values close to zero are as small as the error of erf there."""
     x = torch.linspace(-12, 12, 4001, device=DEVICE).view(1, -1)
     exact = x.double().requires_grad_()
     value = functional.gelu(exact)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -89,49 +90,75 @@ def test_what_fails_or_dies_does_not_stop_the_others(tmp_path: Path) -> None:
     assert (outcomes[0].path / "result.json").stat().st_mtime_ns == before
 
 
-def test_a_process_that_is_asked_to_stop_says_so_and_its_run_goes_on(tmp_path: Path) -> None:
+def test_a_process_that_is_asked_to_stop_reports_it_and_its_run_is_resumed(tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text(DIES.replace("SIGKILL", "SIGTERM"))
     plan = Plan(tmp_path / "plan", [planned(0, algorithm=ALGORITHMS.config(str(tmp_path / "dies.py"))())])
     (outcome,) = launch(plan)
     assert (outcome.state, outcome.reason) == ("failed", "The process ended with SIGTERM.")
-    (outcome,) = launch(plan)  # the seventh step was taken and is not taken again
+    (outcome,) = launch(plan)  # step 7 is in the checkpoint, so it is not repeated
     assert outcome.state == "done"
 
 
-def test_a_process_that_is_ended_before_it_trains_says_so(tmp_path: Path) -> None:
+def test_a_process_that_is_stopped_before_it_trains_reports_it(tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text((DIES + BEFORE_TRAINING).replace("SIGKILL", "SIGTERM"))
     plan = Plan(tmp_path / "plan", [planned(0, algorithm=ALGORITHMS.config(str(tmp_path / "dies.py"))())])
     (outcome,) = launch(plan)
     assert (outcome.state, outcome.reason) == ("failed", "The process ended with SIGTERM.")
 
 
-def test_a_killed_plan_goes_on_where_it_was(tmp_path: Path) -> None:
-    long = planned(0, training=TrainingConfig(steps=4000, evaluate_every=100, log_every=100))
-    plan = Plan(tmp_path / "plan", [long])
-    script = f"""
+WAITS = """
+import signal
+import time
+from pathlib import Path
+from messi import ERM
+
+class Waits(ERM):
+    class Config(ERM.Config):
+        pass
+
+    def loss(self, batch):
+        handler = signal.getsignal(signal.SIGTERM)
+        # The first signal to a run restores the handler that was set before it.
+        while batch.step == 7 and not Path(__file__).with_name("open").exists() and (
+            signal.getsignal(signal.SIGTERM) is handler
+        ):
+            time.sleep(0.01)
+        return super().loss(batch)
+"""
+KILLED_LATER = """
 import json
 from pathlib import Path
 from messi.engine.config import RunConfig
 from messi.sweeps.launchers.local import Local
 from messi.sweeps.plan import Plan, Planned
+
 if __name__ == "__main__":
-    config = RunConfig.from_dict(json.loads({json.dumps(long.config.to_dict())!r}))
-    plan = Plan(Path({str(plan.folder)!r}), [Planned({dict(long.labels)!r}, config)])
-    Local(jobs=1, devices=("cpu",)).launch(plan)
+    config = RunConfig.from_dict(json.loads({config!r}), files=[{file!r}])
+    Local(jobs=1, devices=("cpu",)).launch(Plan(Path({folder!r}), [Planned({{"method": "ERM", "seed": 0}}, config)]))
 """
+
+
+def test_a_killed_plan_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
+    """The plan is killed during the seventh step, which ends when the run has received its SIGTERM."""
+    (tmp_path / "waits.py").write_text(WAITS)
+    waits = planned(0, algorithm=ALGORITHMS.config(str(tmp_path / "waits.py"))())
+    plan = Plan(tmp_path / "plan", [waits])
+    text, file = json.dumps(waits.config.to_dict()), str(tmp_path / "waits.py")
+    script = KILLED_LATER.format(config=text, file=file, folder=str(plan.folder))
     (tmp_path / "script.py").write_text(script)
     process = subprocess.Popen([sys.executable, str(tmp_path / "script.py")])
-    folder = plan.path(long)
+    folder = plan.path(waits)
     while not (folder / "last.safetensors").exists():
         assert process.poll() is None
+        time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    with (folder / "lock").open() as lock:  # until its worker has saved and gone
+    with (folder / "lock").open() as lock:  # until its worker has saved a checkpoint and exited
         fcntl.flock(lock, fcntl.LOCK_EX)
-    assert plan.outcome(long).state == "started"
-    outcomes = launch(plan)
-    assert [outcome.state for outcome in outcomes] == ["done"]
-    run(long.config, out=tmp_path / "alone", device="cpu")
+    assert plan.outcome(waits).state == "started"
+    (tmp_path / "open").touch()
+    assert [outcome.state for outcome in launch(plan)] == ["done"]
+    run(waits.config, out=tmp_path / "alone", device="cpu")
     for name in ("records.jsonl", "result.json"):
         assert (folder / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
     weights, alone = (read_tensors(place / "model.safetensors")[0] for place in (folder, tmp_path / "alone"))
@@ -163,8 +190,8 @@ if __name__ == "__main__":
     ("moment", "states"),
     [("started", ["waiting"] * 2), ("handed out", ["waiting"] * 2), ("first run done", ["done", "waiting"])],
 )
-def test_workers_end_when_their_plan_is_killed_however_early(tmp_path: Path, moment: str, states: list[str]) -> None:
-    """A worker loads its modules for seconds; the plan dies while it does. Its run would take an hour."""
+def test_workers_end_when_their_plan_is_killed_early(tmp_path: Path, moment: str, states: list[str]) -> None:
+    """A worker loads its modules for seconds, and the plan is killed meanwhile. Its run would take an hour."""
     first = config() if moment == "first run done" else config(steps=10**6)
     configs = [first, config(seed=1, steps=10**6)]
     plan = Plan(tmp_path / "plan", [Planned({"seed": seed}, one) for seed, one in enumerate(configs)])
@@ -174,7 +201,7 @@ def test_workers_end_when_their_plan_is_killed_however_early(tmp_path: Path, mom
     command = [sys.executable, str(tmp_path / "script.py")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     try:
-        process.communicate(timeout=60)  # ends when all that share the output have: the workers, too
+        process.communicate(timeout=60)  # returns when all processes that share the output have ended, workers included
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -185,7 +212,7 @@ def test_workers_end_when_their_plan_is_killed_however_early(tmp_path: Path, mom
             pass
 
 
-def test_a_failure_is_forgotten_once_the_run_is_done_by_whomever(tmp_path: Path) -> None:
+def test_a_failure_is_deleted_when_another_process_has_finished_the_run(tmp_path: Path) -> None:
     plan = Plan(tmp_path / "plan", [planned(0)])
     plan.note_failure(plan.runs[0], "Another process was working on it.")
     run(plan.runs[0].config, out=plan.path(plan.runs[0]), device="cpu")
@@ -193,10 +220,8 @@ def test_a_failure_is_forgotten_once_the_run_is_done_by_whomever(tmp_path: Path)
     assert list(plan.folder.glob("failed/*")) == []
 
 
-def test_a_run_that_is_done_although_its_process_died_is_no_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As when a worker dies before it says so, or another process finishes the run meanwhile."""
+def test_a_finished_run_whose_process_died_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker may die before it reports the end, or another process may finish the run."""
     real, ended = Worker.answer, list[Outcome]()
     monkeypatch.setattr(Worker, "answer", lambda worker: real(worker) or "The process ended.")
     plan = Plan(tmp_path / "plan", [planned(0)])
@@ -205,16 +230,10 @@ def test_a_run_that_is_done_although_its_process_died_is_no_failure(
     assert list(plan.folder.glob("failed/*")) == []
 
 
-def test_runs_share_the_threads_that_the_plan_may_use(tmp_path: Path) -> None:
-    outcomes = launch(Plan(tmp_path, [planned(0)]))
-    assert torch.get_num_threads() == 1, "OMP_NUM_THREADS says so, however many cores there are"
-    assert RunDir(outcomes[0].path).read_timing().device == "CPU, 1 threads"
-
-
-def test_a_worker_that_nobody_listens_to_any_more_leaves_quietly(
+def test_a_worker_exits_quietly_when_the_plan_no_longer_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after Ctrl-C at the very end of a run, which is then done."""
+    """Such as after Ctrl-C at the very end of a run, which is then finished."""
     monkeypatch.setattr("messi.sweeps.launchers.local._stop_with_parent", lambda: None)  # the parent of the tests
     ours, theirs = multiprocessing.Pipe()
     ours.send((config().to_dict(), str(tmp_path / "run")))
@@ -223,11 +242,14 @@ def test_a_worker_that_nobody_listens_to_any_more_leaves_quietly(
     assert RunDir(tmp_path / "run").state() == "done"
 
 
-def test_what_is_done_of_a_plan_needs_no_data(tmp_path: Path) -> None:
+def test_runs_share_the_threads_of_the_plan_and_finished_runs_need_no_data(tmp_path: Path) -> None:
     labels, domains = np.arange(60) % 2, np.repeat(["a1", "b1", "c1"], 20)
     np.savez(tmp_path / "data.npz", inputs=np.eye(60), labels=labels, domains=domains)
     plan = Plan(tmp_path / "plan", [planned(0, data=Arrays(path=str(tmp_path / "data.npz")))])
-    assert [outcome.state for outcome in launch(plan)] == ["done"]
+    (outcome,) = launch(plan)
+    assert outcome.state == "done"
+    assert torch.get_num_threads() == 1, "OMP_NUM_THREADS says so, however many cores there are"
+    assert RunDir(outcome.path).read_timing().device == "CPU, 1 threads"
     (tmp_path / "data.npz").unlink()
     assert [outcome.state for outcome in launch(plan)] == ["done"]
 

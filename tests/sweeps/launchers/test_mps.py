@@ -1,4 +1,4 @@
-"""A GPU that several processes share."""
+"""Several processes share a GPU."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from messi.sweeps.launchers.common.mps import shared_gpu
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A daemon that only writes down how it was called and what it was told."""
+    """A daemon that only logs its arguments and input."""
     log, control = tmp_path / "calls", tmp_path / "nvidia-cuda-mps-control"
     control.write_text(f'#!/bin/sh\necho "$1 $(cat) $CUDA_MPS_PIPE_DIRECTORY" >> {log}\n')
     control.chmod(0o755)
@@ -21,7 +21,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return log
 
 
-def test_a_daemon_of_our_own_lives_as_long_as_the_block(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_daemon_lives_as_long_as_the_block(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mps, "_PROBE", "")
     with shared_gpu() as works:
         folder = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
@@ -32,7 +32,7 @@ def test_a_daemon_of_our_own_lives_as_long_as_the_block(calls: Path, monkeypatch
     assert calls.read_text().splitlines() == [f"-d  {folder}", f" quit {folder}"]
 
 
-def test_it_ends_also_when_a_run_failed(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_daemon_also_ends_when_a_run_fails(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mps, "_PROBE", "")
     with pytest.raises(KeyError), shared_gpu():
         raise KeyError
@@ -40,7 +40,7 @@ def test_it_ends_also_when_a_run_failed(calls: Path, monkeypatch: pytest.MonkeyP
     assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
 
 
-def test_processes_do_not_go_through_a_daemon_that_does_not_work(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_does_not_work_is_not_used(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mps, "_PROBE", "raise SystemExit(1)")
     with shared_gpu() as works:
         assert not works

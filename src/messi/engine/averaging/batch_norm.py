@@ -1,4 +1,4 @@
-"""Running statistics of BatchNorm for weights that no training step has had, such as averaged ones."""
+"""BatchNorm statistics for weights that were not trained directly, such as averaged ones."""
 
 from collections.abc import Iterable
 
@@ -11,21 +11,20 @@ from messi.algorithms.common.inference import autocast, evaluating
 
 @torch.no_grad()
 def reestimate(algorithm: Algorithm, batches: Iterable[Tensor]) -> None:
-    """Make running statistics the plain mean of those of the batches, as prediction meets them.
+    """Replace running statistics by the mean of the statistics of the batches during prediction.
 
-    Frozen layers keep theirs, and so do layers that prediction does not use. Without layers to change, no batch is
-    drawn.
+    Frozen layers and layers that prediction does not use keep theirs. Without layers to change, no batch is drawn.
     """
-    algorithm.train()  # frozen layers do not follow
+    algorithm.train()  # frozen layers stay in evaluation mode
     kind = nn.modules.batchnorm._BatchNorm  # noqa: SLF001 (the base of all of them)
     layers = [m for m in algorithm.modules() if isinstance(m, kind) and m.training]
     if not layers:
         return
     momenta = [layer.momentum for layer in layers]
-    with evaluating(algorithm):  # without dropout or mixed styles
+    with evaluating(algorithm):  # without dropout or MixStyle
         for layer in layers:
             layer.train()
-            layer.momentum = None  # equal shares for all batches; the first replaces what there was
+            layer.momentum = None  # equal weights for all batches; the first replaces the old statistics
             if layer.num_batches_tracked is not None:
                 layer.num_batches_tracked.zero_()
         for inputs in batches:

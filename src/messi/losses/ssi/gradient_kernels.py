@@ -1,7 +1,7 @@
-"""From weights between places to the gradient on the GPU, and the weights that squared MMD gives.
+"""The gradient on the GPU from the weights between positions, and the weights of squared MMD.
 
-The gradient of every discrepancy here is a sum over the examples q of the same class, ``2 weights[p, q] (x_p - x_q)``,
-of differences because they are accurate far from the origin. Weights are symmetric and lie above the diagonal.
+The gradient of every discrepancy here is a sum of ``2 weights[p, q] (x_p - x_q)`` over the examples q of a class.
+Differences are accurate far from the origin. The weights are symmetric and stored above the diagonal.
 """
 
 import triton
@@ -68,14 +68,14 @@ def pull(
 
 @triton.jit
 def add_up(memory, value, count, experts, batch, width, MEAN: tl.constexpr):
-    """Store the value alone, where no gradient is asked for."""
+    """Store the value only, if no gradient is required."""
     layout = layout_of(memory, batch)
     _add_up(layout, scratch_of(layout, experts, batch, width), value, count, experts, MEAN)
 
 
 @triton.jit
 def _add_up(layout, scratch, value, count, experts, MEAN: tl.constexpr):
-    """Reduce what the programs of other kernels have added up, in an order that is always the same."""
+    """Reduce the sums of the programs of other kernels in a fixed order."""
     total = tl.zeros([1024], tl.float32)
     for i0 in range(0, count, 1024):
         i = i0 + tl.arange(0, 1024)
@@ -118,7 +118,7 @@ def compare_kernels(memory, experts, batch, width, BANDWIDTHS: tl.constexpr, GRA
             kernel += part
             slope += part * (-0.5 / (BANDWIDTHS[s] * BANDWIDTHS[s]))
         value = tl.sum(tl.sum(share * kernel, 1), 0)
-        value = tl.where(q0 > p0, 2.0 * value, value)  # a tile above the diagonal stands for that below, too
+        value = tl.where(q0 > p0, 2.0 * value, value)  # a tile above the diagonal also counts for the one below
         if GRADIENT:
             target = scratch.weights + (expert * batch + p[:, None]) * batch + q[None, :]
             tl.store(target, 2.0 * share * slope, mask=p_exists[:, None] & q_exists[None, :])
@@ -128,7 +128,7 @@ def compare_kernels(memory, experts, batch, width, BANDWIDTHS: tl.constexpr, GRA
 
 @triton.jit
 def _gates_of_class(layout, gate, p_class, p0, batch, TILE: tl.constexpr):
-    """Return for each place of a tile the sum of the gates of all cells of its class."""
+    """Return, for each position of a tile, the sum of the gates of all cells of its class."""
     total = tl.zeros([TILE], tl.float32)
     for i0 in range(tl.load(layout.start + p0), tl.load(layout.end + tl.minimum(p0 + TILE, batch) - 1), TILE):
         i = i0 + tl.arange(0, TILE)
@@ -147,7 +147,7 @@ def _points(features, layout, p, r, exists, width):
 
 @triton.jit
 def _defects(defects, layout, p, exists, batch, TILE: tl.constexpr):
-    """Return the sums of the defects of some places over the slots whose first cell is theirs."""
+    """Return the sums of the defects of some positions over the slots whose first cell contains them."""
     slots = tl.load(layout.later + p, mask=exists, other=0)
     slots = tl.where(tl.load(layout.size + p, mask=exists, other=1) > 1, slots, 0)
     total = tl.zeros([TILE], tl.float32)

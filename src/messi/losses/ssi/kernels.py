@@ -1,9 +1,9 @@
-"""The subset-conditioned invariance loss on a GPU, value and gradient together; ``ssi`` says what is computed.
+"""The subset-conditioned invariance loss on a GPU, value and gradient together; ``loss`` defines it.
 
-How many slots a batch has decides how much the kernels do, but not how often or how widely they are launched, and the
-host never waits for a number: a step with this loss can be captured in a CUDA graph and replayed on other batches.
-Every sum has a fixed order, so the same batch gives the same bits. Places in memory are counted in 32 bits: M B B and
-M B R are below two billion.
+The number of slots in a batch determines the work of the kernels, but not how often or how widely they are launched,
+and the host never waits for a result: a step with this loss can be captured in a CUDA graph and replayed on other
+batches. Every sum has a fixed order, so the same batch gives the same bits. Memory is indexed with 32 bits: M B B and
+M B R must be below two billion.
 Legend: M experts, B examples, R features.
 """
 
@@ -20,7 +20,7 @@ from messi.losses.ssi.slot_kernels import describe, find
 from messi.losses.ssi.transport_kernels import compare_means, solve_small
 
 _PROGRAMS = 512
-"""Programs that share the slots of a batch; about what a large GPU runs at once, and there is memory for no more."""
+"""Programs that share the slots of a batch: about what a large GPU runs at once, and the memory allows no more."""
 
 
 def ssi_loss(
@@ -37,10 +37,10 @@ def ssi_loss(
     iterations: int,
     bandwidths: tuple[float, ...],
 ) -> Tensor:
-    """Return the loss of ``ssi.ssi_loss`` in float32; there is at least one feature, and one round."""
+    """Return ``loss.ssi_loss`` in float32, a scalar; requires at least one feature and one iteration."""
     points, needed = features.detach().contiguous(), features.requires_grad and torch.is_grad_enabled()
     shape, device, transport, mean = points.shape, points.device, discrepancy == "ot", reduction == "mean"
-    with torch.cuda.device_of(features):  # Triton launches on the current device, whichever the tensors are on
+    with torch.cuda.device_of(features):  # Triton launches on the current device, not on that of the tensors
         memory = torch.empty(words(*shape), dtype=torch.int32, device=device)
         find(labels, domains, memory)
         describe(points, routing.detach(), memory, sharpness=sharpness, centre=transport)
@@ -62,7 +62,7 @@ def ssi_loss(
 
 
 class _WithGradient(torch.autograd.Function):
-    """A scalar whose gradient was found along with it, so that the backward pass only has to scale it."""
+    """A scalar whose gradient was computed with it; the backward pass only scales it."""
 
     @staticmethod
     def forward(ctx: Any, _: Tensor, found: tuple[Tensor, Tensor]) -> Tensor:
@@ -74,20 +74,20 @@ class _WithGradient(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (gradient,) = ctx.saved_tensors
-        return grad * gradient, None  # autograd itself turns it into the type of the features
+        return grad * gradient, None  # autograd converts it to the type of the features
 
 
 def _transport(
     memory: Tensor, shape: torch.Size, epsilon: float, iterations: int, *, relative: bool, gradient: bool
 ) -> int:
-    """Find entropic OT in parts, and what the gradient needs; return the number of parts."""
+    """Compute entropic OT in parts, and what the gradient needs; return the number of parts."""
     experts, batch, _ = shape
     programs = min(_PROGRAMS, 1 << (experts * batch - 1).bit_length())
     compare_means[programs,](memory, *shape, GRADIENT=gradient, PROGRAMS=programs)
     solve_small[programs,](
         memory, epsilon, iterations, *shape, RELATIVE=relative, GRADIENT=gradient, PROGRAMS=programs, num_warps=1
     )  # fmt: skip
-    if batch <= 16 + 2:  # in a slot that has to be solved, both cells have at least two points
+    if batch <= 16 + 2:  # both cells of a slot that has to be solved have at least two points
         return 2 * programs
     solve_large[programs,](
         memory, epsilon, iterations, *shape, RELATIVE=relative, GRADIENT=gradient, PROGRAMS=programs, num_warps=8
@@ -96,7 +96,7 @@ def _transport(
 
 
 def _mmd(memory: Tensor, shape: torch.Size, bandwidths: tuple[float, ...], *, gradient: bool) -> int:
-    """Find squared MMD in parts, and what the gradient needs; return the number of parts."""
+    """Compute squared MMD in parts, and what the gradient needs; return the number of parts."""
     experts, batch, _ = shape
     tiles = (batch + 15) // 16
     compare_kernels[experts, tiles, tiles](memory, *shape, BANDWIDTHS=bandwidths, GRADIENT=gradient, num_warps=1)

@@ -1,7 +1,4 @@
-"""Entropic optimal transport of slots that are not small, in larger tiles or streamed through memory.
-
-See ``transport_kernels``.
-"""
+"""Entropic optimal transport of larger slots, in larger tiles or through memory; see ``transport_kernels``."""
 
 import triton
 import triton.language as tl
@@ -15,7 +12,7 @@ def solve_large(
     memory, epsilon, iterations, experts, batch, width,
     RELATIVE: tl.constexpr, GRADIENT: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """Solve the slots with a cell of more than 16 points, in the smallest tile into which they fit, if any."""
+    """Solve the slots with a cell of more than 16 points, in the smallest tile into which they fit, if there is one."""
     layout = layout_of(memory, batch)
     scratch = scratch_of(layout, experts, batch, width)
     program = tl.program_id(0)
@@ -40,13 +37,13 @@ def solve_large(
 def _solve_streamed(
     layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
-    """Solve a slot of any size: the scores lie where the weights will, and are streamed tile by tile."""
+    """Solve a slot of any size: the scores are stored where the weights will be, and read tile by tile."""
     weight = tl.load(scratch.gate + expert * batch + x) * tl.load(scratch.gate + expert * batch + y)
     scores = scratch.weights + (expert * batch + x) * batch + y
     f = scratch.potentials + 2 * tl.program_id(0) * batch
     g = f + batch
     _store_scores(scratch.points, scores, g, expert, x, y, n, k, -1.0 / unit, batch, width, TILE)
-    tl.debug_barrier()  # here and below: what the threads of a program have stored is read by others
+    tl.debug_barrier()  # here and below: threads read what others of the program have stored
     for _ in range(iterations):
         _update(scores, batch, 1, g, f, n, k, TILE)
         tl.debug_barrier()
@@ -110,7 +107,7 @@ def _mean(values, count, TILE: tl.constexpr):
 
 @triton.jit
 def _store_plan(scores, f, weight, n, k, batch, TILE: tl.constexpr):
-    """Put the plan times the weight where the scores were: a softmax over each column."""
+    """Overwrite the scores with the plan times the weight: a softmax over each column."""
     for j0 in range(0, k, TILE):
         top, total = _log_sum(scores, 1, batch, f, j0, k, n, TILE)
         tl.debug_barrier()
@@ -126,7 +123,7 @@ def _store_plan(scores, f, weight, n, k, batch, TILE: tl.constexpr):
 
 @triton.jit
 def _store_weights(plan, defects, weight, n, k, batch, TILE: tl.constexpr):
-    """Take the defects of the rows from a weighted plan, and store them."""
+    """Subtract the defects of the rows from a weighted plan, and store them."""
     for i0 in range(0, n, TILE):
         i = i0 + tl.arange(0, TILE)
         mass = tl.zeros([TILE], tl.float32)

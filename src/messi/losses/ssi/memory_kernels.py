@@ -1,7 +1,7 @@
-"""The memory in which the kernels of a loss leave their results for each other: one piece, so that each is handed one.
+"""The memory through which the kernels of the loss exchange results: one block, passed as one argument.
 
-It holds int32 first and float32 behind. What lies where follows from the shapes alone, by arithmetic that kernels do
-with pointers and the host does with numbers: ``layout_of.fn(0, batch)`` are places in words, and pointers otherwise.
+It contains int32 first, then float32. The offsets depend only on the shapes. Kernels compute them with pointers and the
+host with numbers: ``layout_of.fn(0, batch)`` returns offsets in words, otherwise the result is pointers.
 Legend: M experts, B examples, R features, C blocks of 128 features, P programs.
 """
 
@@ -13,40 +13,40 @@ import triton.language as tl
 
 
 class Layout(NamedTuple):
-    """A batch in the order of its cells: a cell and a class are ranges of places, and a cell is named by its first."""
+    """A batch sorted by cell: a cell and a class are ranges of positions, and a cell is identified by its first."""
 
     key: Any
-    """[B] B class + domain of each example, as numbers in the same order: that of the cells."""
+    """[B] B class + domain of each example, which sorts them by cell."""
     order: Any
-    """[B] which example is at each sorted place."""
+    """[B] example at each sorted position."""
     cell: Any
-    """[B] first place of the cell that each place belongs to."""
+    """[B] first position of the cell that each position belongs to."""
     size: Any
     """[B] number of examples in that cell."""
     start: Any
-    """[B] first place of the class."""
+    """[B] first position of the class."""
     end: Any
-    """[B] place after the last one of the class."""
+    """[B] position after the last one of the class."""
     number: Any
-    """[B] which one of all cells this is."""
+    """[B] index of the cell among all cells."""
     later: Any
-    """[B] how many cells of the class come after this one."""
+    """[B] number of cells of the class after this one."""
     cells: Any
-    """[B + 1] first place of each cell, and after the last one, B."""
+    """[B + 1] first position of each cell, then B."""
     classes: Any
-    """[B + 1] first place of each class, and after the last one, B."""
+    """[B + 1] first position of each class, then B."""
     counts: Any
     """[2] number of slots, and of pairs of examples in all slots."""
     first: Any
-    """[B (B - 1) / 2] first cell of each slot, as far as there are slots."""
+    """[B (B - 1) / 2] first cell of each slot, for existing slots."""
     second: Any
     """[B (B - 1) / 2] second cell of each slot."""
     behind: Any
-    """Where the layout ends."""
+    """End of the layout."""
 
 
 class Scratch(NamedTuple):
-    """What is computed for a batch in this order; that of a cell lies at its first place."""
+    """Results for a batch in this order; those of a cell are stored at its first position."""
 
     gate: Any
     """[M, B] sigmoid of the routing mass of each cell."""

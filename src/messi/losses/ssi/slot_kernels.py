@@ -1,7 +1,7 @@
-"""Which examples are compared with which, found on the GPU: the launch sizes follow from the shapes of the batch alone.
+"""Finds the slots of a batch on the GPU; the launch sizes depend only on the shapes of the batch.
 
-The examples are put in the order of (class, domain); a slot is a pair of cells of one class, the first before the
-second. What is found lies in the memory that ``workspace_kernels`` describes.
+The examples are sorted by (class, domain); a slot is a pair of cells of one class, the first before the second. The
+results are stored in the memory that ``memory_kernels`` describes.
 Legend: M experts, B examples, R features.
 """
 
@@ -13,14 +13,14 @@ from messi.losses.ssi.memory_kernels import layout_of, scratch_of
 
 
 def find(labels: Tensor, domains: Tensor, memory: Tensor) -> None:
-    """Put a batch in the order of its cells and list its slots: labels [B], domains [B]."""
+    """Sort a batch by cell and list its slots: labels [B], domains [B]."""
     batch = len(labels)
     block = 1 << (batch - 1).bit_length()
     _find[1,](labels.contiguous(), domains.contiguous(), memory, batch, BLOCK=block, num_warps=8)
 
 
 def describe(features: Tensor, routing: Tensor, memory: Tensor, *, sharpness: float, centre: bool) -> None:
-    """Find the gates of all cells, and their points centred, with means and spreads, or as they are."""
+    """Compute the gates of all cells, and their points, either centred with means and spreads or unchanged."""
     experts, batch, width = features.shape
     _describe[experts, batch, (width + 127) // 128](
         features, routing.contiguous(), memory, sharpness, experts, batch, width, CENTRE=centre
@@ -29,12 +29,12 @@ def describe(features: Tensor, routing: Tensor, memory: Tensor, *, sharpness: fl
 
 @triton.jit
 def _find(labels, domains, memory, batch, BLOCK: tl.constexpr):
-    """Put the examples in order and list the slots, in one program, because each place depends on all before it."""
+    """Sort the examples and list the slots in one program, because each position depends on all before it."""
     layout = layout_of(memory, batch)
     place = tl.arange(0, BLOCK)
     inside = place < batch
     _store_keys(labels, domains, layout.key, batch, BLOCK)
-    tl.debug_barrier()  # here and below: what the threads have stored is read by others
+    tl.debug_barrier()  # here and below: threads read what others have stored
     for i0 in range(0, batch, 64):
         _sort_tile(layout.key, layout.order, i0, batch)
     tl.debug_barrier()
@@ -73,7 +73,7 @@ def _find(labels, domains, memory, batch, BLOCK: tl.constexpr):
 
 @triton.jit
 def _store_keys(labels, domains, key, batch, BLOCK: tl.constexpr):
-    """Store ``B class + domain`` of each example, with classes and domains as they are if they fit, or numbered."""
+    """Store ``B class + domain`` of each example; classes and domains are renumbered if they do not fit."""
     i = tl.arange(0, BLOCK)
     example = tl.where(i < batch, i, 0)
     label, domain = tl.load(labels + example).to(tl.int64), tl.load(domains + example).to(tl.int64)
@@ -88,7 +88,7 @@ def _store_keys(labels, domains, key, batch, BLOCK: tl.constexpr):
 
 @triton.jit
 def _rank_tile(labels, domains, key, i0, batch):
-    """Store the keys of 64 examples, which take the number of lower ones as the number of a class or domain."""
+    """Store the keys of 64 examples; the number of lower values is the number of a class or domain."""
     i = i0 + tl.arange(0, 64)
     label, domain = _integer(labels, i, batch), _integer(domains, i, batch)
     lower_classes = tl.zeros([64, 64], tl.int32)
@@ -102,20 +102,20 @@ def _rank_tile(labels, domains, key, i0, batch):
 
 @triton.jit
 def _sort_tile(key, order, i0, batch):
-    """Store 64 examples at their sorted places, which are the numbers of examples that come before them."""
+    """Store 64 examples at their sorted positions, which are the numbers of examples before them."""
     i = i0 + tl.arange(0, 64)
     mine = _integer(key, i, batch) * batch + i
     before = tl.zeros([64, 64], tl.int32)
     for j0 in range(0, batch, 64):
         j = j0 + tl.arange(0, 64)
         other = tl.where(j < batch, _integer(key, j, batch) * batch + j, 2**63 - 1)
-        before -= ((other[None, :] - mine[:, None]) >> 63).to(tl.int32)  # the sign bit, which is faster than to compare
+        before -= ((other[None, :] - mine[:, None]) >> 63).to(tl.int32)  # the sign bit is faster than a comparison
     tl.store(order + tl.sum(before, 1), i, mask=i < batch)
 
 
 @triton.jit
 def _integer(values, i, batch):
-    """Return 64-bit integers; outside the batch, the largest, than which none is lower."""
+    """Return 64-bit integers; the largest one outside the batch."""
     return tl.where(i < batch, tl.load(values + i, mask=i < batch, other=0).to(tl.int64), 2**63 - 1)
 
 
@@ -126,7 +126,7 @@ def _key_at(layout, place, exists):
 
 @triton.jit
 def _describe(features, routing, memory, sharpness, experts, batch, width, CENTRE: tl.constexpr):
-    """Describe a block of features of a cell; the programs of places at which no cell begins have nothing to do."""
+    """Describe a block of features of a cell; programs of positions at which no cell begins do nothing."""
     rows: tl.constexpr = 16
     columns: tl.constexpr = 128
     layout = layout_of(memory, batch)
@@ -174,7 +174,7 @@ def _mean(features, order, middle, rest, n, r, width, ROWS: tl.constexpr):
 
 @triton.jit
 def _less(features, order, middle, rest, n, i, r, width):
-    """Return rows of a cell less two vectors, one after the other: what one leaves is small enough for the other."""
+    """Return rows of a cell minus two vectors, one after the other: the second corrects the rounding of the first."""
     exists = (i < n)[:, None] & (r < width)[None, :]
     example = tl.load(order + i, mask=i < n, other=0)
     x = tl.load(features + example[:, None] * width + r[None, :], mask=exists, other=0).to(tl.float32)

@@ -1,16 +1,16 @@
-"""Entropic optimal transport of all slots on the GPU; ``messi.discrepancy.sinkhorn`` says what is computed.
+"""Entropic optimal transport of all slots on the GPU; ``messi.discrepancy.sinkhorn`` defines it.
 
 A slot whose cells fit into a tile is solved in registers by one program; a larger one goes through memory. Scores are
-in base 2, and logarithms of means take the place of those of sums, so that no logarithm of a size is added and rounded.
+in base 2, and logarithms of means replace those of sums, so no logarithm of a size is added and rounded.
 
-The gradient is left as a matrix over the sorted places: at place p it is ``2 sum_q weights[p, q] (x_p - x_q)``. With
-the plan g of a slot of weight w, whose cells have n and k points, and the defects ``d_p = sum_q g[p, q] - 1/n`` that
-the last update, one of the columns, leaves in the rows:
+The gradient is stored as a matrix over the sorted positions: at position p it is
+``2 sum_q weights[p, q] (x_p - x_q)``. With the plan g of a slot of weight w, whose cells have n and k points, and the
+defects ``d_p = sum_q g[p, q] - 1/n`` that the last update, one of the columns, leaves in the rows:
 
     weights[p, q] = w (g[p, q] - d_p / k)   between the cells
     weights[p, q] = (D_p + D_q) / n         within a cell,  D_p = sum of w d_p over the slots whose first cell it is
 
-The first is written here, above the diagonal, and the summands of D_p; ``pull_kernels`` does the rest.
+The first, above the diagonal, and the terms of D_p are computed here; ``gradient_kernels`` does the rest.
 """
 
 import triton
@@ -23,7 +23,7 @@ from messi.losses.ssi.memory_kernels import layout_of, scratch_of
 def compare_means(memory, experts, batch, width, GRADIENT: tl.constexpr, PROGRAMS: tl.constexpr):
     """Add up the mean costs of all slots, and the part of their values that is a distance of means.
 
-    A cell of one example leaves nothing else to find: the value is the mean cost, and the plan is uniform.
+    For a cell of one example this is the whole solution: the value is the mean cost, and the plan is uniform.
     """
     block: tl.constexpr = 256
     layout = layout_of(memory, batch)
@@ -79,12 +79,12 @@ def solve_tile(
     i = tl.arange(0, TILE)
     cost = squared_distances(scratch.points, expert, x + i, y + i, i < n, i < k, batch, width, TILE)
     rows, columns = i[:, None] < n, i[None, :] < k
-    # A line outside its cell keeps finite scores, so that it has a maximum; the lines across it leave it out.
+    # A line outside its cell keeps finite scores, so it has a maximum; the lines across it ignore it.
     scores = cost * (-1.0 / unit)
     by_row = tl.where(columns, scores, float("-inf"))
     by_column = tl.where(rows, scores, float("-inf"))
-    # Potentials are a column and a row of the tile, and only the row is carried from round to round: then none has to
-    # be moved between threads.
+    # The potentials are a column and a row of the tile. Only the row is kept between iterations, so none has to move
+    # between threads.
     g = tl.zeros([1, TILE], tl.float32)
     for _ in range(iterations - 1):
         g = -_log_mean(by_column - _log_mean(by_row + g, 1.0 / k, 1), 1.0 / n, 0)
@@ -92,7 +92,7 @@ def solve_tile(
     g = -_log_mean(by_column + f, 1.0 / n, 0)
     dual = _sum(tl.where(rows, f, 0.0)) / n + _sum(tl.where(columns, g, 0.0)) / k
     if GRADIENT:
-        # A softmax over the columns: their mass is exact even where the scores have lost their precision.
+        # A softmax over the columns: their mass is exact even if the scores have lost precision.
         by_column += f
         plan = tl.exp2(by_column - tl.max(by_column, 0, keep_dims=True))
         plan = tl.where(columns, plan / (tl.sum(plan, 0, keep_dims=True) * k), 0.0)
@@ -105,14 +105,14 @@ def solve_tile(
 
 @triton.jit
 def read_slot(layout, item, experts):
-    """Return the expert of a work item, and the first places and the sizes of its two cells."""
+    """Return the expert of a work item, and the first positions and the sizes of its two cells."""
     x, y = tl.load(layout.first + item // experts), tl.load(layout.second + item // experts)
     return item % experts, x, y, tl.load(layout.size + x), tl.load(layout.size + y)
 
 
 @triton.jit
 def defects_of(layout, scratch, expert, x, y, batch):
-    """Return where the defects of the first cell of a slot lie."""
+    """Return where the defects of the first cell of a slot are stored."""
     rank = tl.load(layout.number + y) - tl.load(layout.number + x) - 1
     return scratch.defects + (expert * batch + rank) * batch + x
 
@@ -131,7 +131,7 @@ def strength(layout, scratch, epsilon, experts, RELATIVE: tl.constexpr, PROGRAMS
 @triton.jit
 def squared_distances(points, expert, p, q, rows, columns, batch, width, TILE: tl.constexpr):
     """Return squared distances by differences: products of points would cancel."""
-    # The loads of a few features are under way at once; in a large tile, there are no registers for those of 8.
+    # A few features are loaded at once; a large tile has no registers for 8.
     step: tl.constexpr = 8 if TILE < 64 else 4
     lines = (width + 7) // 8 * 8
     points += expert * lines * batch

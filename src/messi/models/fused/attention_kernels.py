@@ -1,9 +1,9 @@
-"""Attention over a few hundred tokens, forward and backward, with the same bits every time.
+"""Deterministic attention over a few hundred tokens, forward and backward.
 
-Flash attention sums the gradient of the queries with atomics or, to be deterministic, more slowly; it returns three
-tensors that have to be put together again, and pads 197 tokens to 256. Here a program owns the gradients that it
-writes, straight to where the next matrix product reads them, the bias gradients come along, and what is left over of
-blocks of 64 tokens is done in a block of 16 where it fits there.
+Flash attention sums the gradient of the queries with atomics or, if deterministic, more slowly. It returns three
+tensors that have to be concatenated, and pads 197 tokens to 256. Here a program owns the gradients that it writes,
+directly to where the next matrix product reads them, and computes the bias gradients as well. The remainder after
+blocks of 64 tokens uses a block of 16 if it fits.
 Legend: B images, Q queries, K keys, H heads, D numbers per head (a power of two). Scores are in units of log 2.
 """
 
@@ -16,15 +16,15 @@ from torch import Tensor
 
 _BLOCK, _REST, _INNER = 64, 16, 32
 EXACT: tl.constexpr = tl.constexpr("ieee")
-"""No shortcut through tf32 where the numbers are float32; bfloat16 knows none."""
+"""No tf32 for float32 inputs; it does not apply to bfloat16."""
 _SHAPE = {"BLOCK": _BLOCK, "REST": _REST, "INNER": _INNER}
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, result: Tensor) -> Tensor:
     """Write attention into ``result`` [B, Q, H, D] for query [B, Q, H, D], key and value [B, K, H, D].
 
-    Returns log-sums [B, H, Q] for the backward pass. Heads and their numbers lie together in memory; tokens and images
-    may have any distance, the same in key and value.
+    Returns log-sums [B, H, Q] for the backward pass. Heads and their numbers must be contiguous; tokens and images may
+    have any stride, the same in key and value.
     """
     batch, queries, heads, depth = query.shape
     log_sums = torch.empty(batch, heads, queries, device=query.device)
@@ -46,7 +46,7 @@ def attend_backward(
     into: tuple[Tensor, Tensor, Tensor],
     token_sums: Tensor,
 ) -> None:
-    """Write the gradients of query, key and value ``into`` tensors strided as those are, and their sums over tokens.
+    """Write the gradients of query, key and value ``into`` tensors with the same strides, and their sums over tokens.
 
     The sums come in :func:`token_parts` parts, float32 [P, 3, H, D].
     """
@@ -67,7 +67,7 @@ def attend_backward(
 
 
 def token_parts(batch: int, keys: int) -> int:
-    """Return in how many parts :func:`attend_backward` leaves the sums over tokens."""
+    """Return the number of parts in which :func:`attend_backward` stores the sums over tokens."""
     return int(batch * triton.cdiv(keys, _BLOCK))
 
 
@@ -125,7 +125,7 @@ def _query_grads(
     query_image, query_token, key_image, key_token, heads, queries, keys, scale,
     BLOCK: tl.constexpr, REST: tl.constexpr, INNER: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Find the gradients of a block of queries, and what the softmax subtracts from those of its scores."""
+    """Compute the gradients of a block of queries, and what the softmax subtracts from those of its scores."""
     start = tl.program_id(0) * BLOCK
     image, head = (tl.program_id(1) // heads).to(tl.int64), tl.program_id(1) % heads
     query += image * query_image + head * DEPTH
@@ -167,7 +167,7 @@ def _query_block(
     for first in range(0, keys, INNER):
         column = first + tl.arange(0, INNER)
         place = column[:, None] * key_token + depth[None, :]
-        # A key that is not there is zero, and so is what it adds.
+        # A missing key is zero, and so is its contribution.
         k = tl.load(key + place, mask=(column < keys)[:, None], other=0.0)
         v = tl.load(value + place, mask=(column < keys)[:, None], other=0.0)
         share = tl.exp2(tl.dot(q, tl.trans(k), input_precision=EXACT) * (scale * 1.4426950408889634) - log_sum[:, None])
@@ -184,7 +184,7 @@ def _key_grads(
     query_image, query_token, key_image, key_token, heads, queries, keys, scale,
     BLOCK: tl.constexpr, REST: tl.constexpr, INNER: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Find the gradients of a block of keys and values."""
+    """Compute the gradients of a block of keys and values."""
     start = tl.program_id(0) * BLOCK
     image, head = (tl.program_id(1) // heads).to(tl.int64), tl.program_id(1) % heads
     query += image * query_image + head * DEPTH

@@ -1,9 +1,9 @@
-"""BatchNorm in prediction mode, the sum with a shortcut and ReLU together, each way in one pass over memory.
+"""Frozen BatchNorm, the sum with a shortcut and ReLU in one pass over memory, forward and backward.
 
-torch makes a pass of each, and reads everything again for the gradients. Here maps are a matrix, a row for each place
-of each image and a column for each channel, which is how they lie in memory channels last. They keep the precision of
-the convolutions around; arithmetic and sums are float32. All sums have a fixed order, so the same input gives the same
-bits. Legend: B images, C channels, H x W places, N = B H W rows.
+torch makes one pass for each, and reads everything again for the gradients. Here maps are a matrix with a row for each
+position of each image and a column for each channel, which is their layout in memory in channels-last order. They keep
+the precision of the convolutions; arithmetic and sums are float32. All sums have a fixed order, so the same input gives
+the same bits. Legend: B images, C channels, H x W positions, N = B H W rows.
 """
 
 from typing import Any
@@ -17,18 +17,18 @@ from torch.autograd.function import once_differentiable
 from messi.models.fused.vit_kernels import sum_parts
 
 _TILE = 2048
-"""Numbers that a program holds at once: two vectors of eight for each of its threads."""
+"""Numbers that a program processes at once: two vectors of eight for each of its threads."""
 _COLUMNS = 256
-"""Most channels in a tile: 512 bytes of a row in half precision."""
+"""Maximum number of channels in a tile: 512 bytes of a row in half precision."""
 _PROGRAMS = 660
-"""Most programs of a backward pass: five for each multiprocessor of an H200, as many as its registers hold at once."""
+"""Maximum number of programs of a backward pass: five per multiprocessor of an H200, as many as its registers allow."""
 
 
 def frozen_norm(
     maps: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor,
     *, epsilon: float, shortcut: Tensor | None, relu: bool,
 ) -> Tensor:  # fmt: skip
-    """Return maps [B, C, H, W], normalised by given statistics [C], plus a shortcut of their shape, and its ReLU.
+    """Return ``relu(norm(maps) + shortcut)``, [B, C, H, W], with given statistics [C]; shortcut and ReLU are optional.
 
     The result has the precision of the maps and is channels last. Mean and variance are constants for the gradient.
     """
@@ -51,7 +51,7 @@ class _FrozenNorm(torch.autograd.Function):
             _forward[(down * across,)](
                 maps, shortcut, weight, bias, mean, variance, result, epsilon, rows, channels, RELU=relu, **shape
             )
-        # Without a shortcut, maps tell where ReLU lets the gradient through; they are read anyway.
+        # Without a shortcut, the maps determine where ReLU passes the gradient; they are read anyway.
         shown = result if relu and shortcut is not None else None
         ctx.save_for_backward(maps, shown, weight, bias, mean, variance)
         ctx.epsilon, ctx.relu, ctx.has_shortcut = epsilon, relu, shortcut is not None
@@ -83,7 +83,7 @@ def _matrix(maps: Tensor) -> tuple[int, int]:
 
 
 def _tiles(rows: int, channels: int) -> tuple[dict[str, int], tuple[int, int]]:
-    """Return what kernels are compiled for, and how many tiles lie below and beside each other."""
+    """Return what kernels are compiled for, and the numbers of tiles down and across."""
     columns = min(triton.next_power_of_2(channels), _COLUMNS)
     shape = {"ROWS": _TILE // columns, "COLUMNS": columns, "num_warps": 4}
     return shape, (triton.cdiv(rows, shape["ROWS"]), triton.cdiv(channels, columns))
@@ -103,7 +103,7 @@ def _forward(
     if shortcut is not None:
         value += _read(shortcut + place, inside)
     if RELU:
-        value = tl.where(value < 0, 0.0, value)  # as torch has it: what is not a number stays so
+        value = tl.where(value < 0, 0.0, value)  # as in torch: NaN stays NaN
     tl.store(result + place, value, mask=inside)
 
 
@@ -112,13 +112,13 @@ def _backward(
     above, maps, shown, weight, bias, mean, variance, grad, masked, parts, epsilon, rows, channels,
     RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Find the gradients of every so many-th tile of some columns, and what these add to those of weight and bias."""
+    """Compute the gradients of every n-th tile of some columns, and their contribution to those of weight and bias."""
     turn, column = _which(channels, COLUMNS)
     turns = tl.num_programs(0) // tl.cdiv(channels, COLUMNS)
     within = column < channels
     centre, scale = _statistics(mean, variance, epsilon, column, channels)
     factor, offset = _read(weight + column, within), _read(bias + column, within)
-    # Sums over rows stay spread over the tile until the end: a sum inside the loop would stop all warps each time.
+    # Sums over rows stay distributed over the tile until the end: a sum inside the loop would synchronise all warps.
     weight_sum = tl.zeros([ROWS, COLUMNS], tl.float32)
     bias_sum = tl.zeros([ROWS, COLUMNS], tl.float32)
     for start in range(turn * ROWS, rows, turns * ROWS):
@@ -148,7 +148,7 @@ def _which(channels, COLUMNS: tl.constexpr):
 
 @triton.jit
 def _places(start, rows, channels, column, ROWS: tl.constexpr):
-    """Return where the numbers of a tile lie, and which of them exist."""
+    """Return the offsets of the numbers of a tile, and which of them exist."""
     row = (start + tl.arange(0, ROWS))[:, None]
     return row.to(tl.int64) * channels + column, (row < rows) & (column < channels)
 

@@ -1,9 +1,9 @@
-"""ReLU and GroupNorm of feature maps together, each way in one pass over memory.
+"""ReLU and GroupNorm of feature maps in one pass over memory, forward and backward.
 
-Under autocast torch's GroupNorm computes in float32 and channels first, so that every convolution is surrounded by
-conversions that take longer than itself. Here maps keep the precision and the order of channels last in which
-convolutions give and take them; only statistics and sums are float32. All sums have a fixed order, so the same input
-gives the same bits. Legend: B images, C channels in G groups, H x W places.
+Under autocast, torch's GroupNorm computes in float32 and channels first, so every convolution is surrounded by
+conversions that take longer than the convolution. Here maps keep the precision and the channels-last order of the
+convolutions; only statistics and sums are float32. All sums have a fixed order, so the same input gives the same bits.
+Legend: B images, C channels in G groups, H x W positions.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from messi.models.fused.vit_kernels import sum_parts
 
 _TILE = 8192
-"""Most numbers of a group that a program holds at once; for a larger group it reads them again."""
+"""Maximum numbers of a group that a program processes at once; it reads a larger group again."""
 
 
 def relu_group_norm(
@@ -49,7 +49,7 @@ class _ReluGroupNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
         maps, weight, statistics = ctx.saved_tensors
-        above = above.flatten(2)  # in any order: the gradient of a mean is one number for all places
+        above = above.flatten(2)  # in any order: the gradient of a mean is one number for all positions
         grad, parts = torch.empty_like(maps), torch.empty(2, *maps.shape[:2], device=maps.device)
         with torch.cuda.device_of(maps):
             _backward[(len(maps) * ctx.groups,)](
@@ -72,7 +72,7 @@ def _forward(
     maps, weight, bias, result, statistics, epsilon,
     GROUPS: tl.constexpr, WIDTH: tl.constexpr, PLACES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Normalise one group of one image, and leave its mean and 1 / deviation."""
+    """Normalise one group of one image, and store its mean and 1 / deviation."""
     channels: tl.constexpr = GROUPS * WIDTH
     image, channel = _which(GROUPS, WIDTH)
     maps += image * (PLACES * channels) + channel
@@ -103,7 +103,7 @@ def _backward(
     above, image_step, channel_step, place_step, maps, weight, statistics, grad, parts,
     GROUPS: tl.constexpr, WIDTH: tl.constexpr, PLACES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Find the gradient of one group of one image, and what this image adds to those of weight and bias."""
+    """Compute the gradient of one group of one image, and the contribution of the image to those of weight and bias."""
     channels: tl.constexpr = GROUPS * WIDTH
     image, channel = _which(GROUPS, WIDTH)
     maps += image * (PLACES * channels) + channel
@@ -129,7 +129,7 @@ def _backward(
         unit = (_positive(value) - mean) * scale
         below = (_read(above + place * place_step, inside) * factor - level - unit * along) * scale
         tl.store(grad + place * channels, tl.where(value <= 0, 0.0, below), mask=inside)
-    parts += image * channels + channel  # stored last: between two equal loads it would keep both
+    parts += image * channels + channel  # stored last: between two equal loads, both would be executed
     tl.store(parts, weight_grad)
     tl.store(parts + tl.num_programs(0) * WIDTH, bias_grad)
 
@@ -143,7 +143,7 @@ def _which(GROUPS: tl.constexpr, WIDTH: tl.constexpr):
 
 @triton.jit
 def _places(start, PLACES: tl.constexpr, TILE: tl.constexpr, WIDTH: tl.constexpr):
-    """Return places [TILE, 1], and which of their numbers exist, [TILE, WIDTH]."""
+    """Return positions [TILE, 1], and which of their numbers exist, [TILE, WIDTH]."""
     place = (start + tl.arange(0, TILE))[:, None]
     return place, (place < PLACES).broadcast_to(TILE, WIDTH)
 
@@ -155,7 +155,7 @@ def _read(source, inside):
 
 @triton.jit
 def _positive(value):
-    """Return ReLU as torch has it: what is not a number stays so, where a maximum would hide it."""
+    """Return ReLU as in torch: NaN stays NaN, which a maximum would hide."""
     return tl.where(value < 0, 0.0, value)
 
 

@@ -1,9 +1,9 @@
-"""What lies between the matrix products of a vision transformer, each in one pass over memory.
+"""The operations between the matrix products of a vision transformer, each in one pass over memory.
 
-torch reads and writes the activations several times for a residual sum and its LayerNorm, sums bias gradients in passes
-of their own, and computes GELU with a slow erf; together these take longer than the matrix products.
-Sums over rows are made of partial sums in a fixed order, so the same input gives the same bits.
-Legend: N rows (tokens of all images), W width, P parts, each the sum over a share of the rows, G groups of them.
+torch reads and writes the activations several times for a residual sum and its LayerNorm, sums bias gradients in
+separate passes, and computes GELU with a slow erf; together these take longer than the matrix products.
+Sums over rows consist of partial sums in a fixed order, so the same input gives the same bits.
+Legend: N rows (tokens of all images), W width, P parts, each the sum over some of the rows, G groups of parts.
 """
 
 import torch
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 _ROWS = 4
 _WARPS = 1056
-"""Of all programs together; eight for each multiprocessor of an H200, on which this and the tiles were measured."""
+"""Of all programs together: eight per multiprocessor of an H200, for which this and the tiles were tuned."""
 _TILE = 256
 
 
 def patches(images: Tensor, size: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """Cut images [B, C, S, T] into patches, a row each, after a row of zeros for the class token: [B, 1 + P, K]."""
+    """Cut images [B, C, S, T] into patches, one row each, after a row of zeros for the class token: [B, 1 + P, K]."""
     batch, channels, height, width = images.shape
     down, across = height // size[0], width // size[1]
     result = torch.empty(batch, 1 + down * across, channels * size[0] * size[1], dtype=dtype, device=images.device)
@@ -50,7 +50,7 @@ def add_norm(
 
 
 def norm_parts(rows: int, width: int) -> int:
-    """Return in how many parts :func:`add_norm_backward` leaves its sums over rows."""
+    """Return the number of parts in which :func:`add_norm_backward` stores its sums over rows."""
     return int(min(max(_WARPS // _norm_warps(width), 1), triton.cdiv(rows, _ROWS)))
 
 
@@ -72,14 +72,14 @@ def _norm_warps(width: int) -> int:
 
 
 def gelu(hidden: Tensor, result: Tensor) -> None:
-    """Write GELU of ``hidden``, the exact one, into ``result``, both packed."""
+    """Write the exact GELU of ``hidden`` into ``result``, both contiguous."""
     size, block = hidden.numel(), 2048
     with torch.cuda.device_of(hidden):
         _gelu[(triton.cdiv(size, block),)](hidden, result, size, BLOCK=block)
 
 
 def gelu_parts(rows: int, width: int) -> int:
-    """Return in how many parts :func:`gelu_backward` leaves its sum over rows."""
+    """Return the number of parts in which :func:`gelu_backward` stores its sum over rows."""
     return int(min(max(_WARPS // triton.cdiv(width, _TILE), 1), triton.cdiv(rows, _ROWS)))
 
 
@@ -93,7 +93,7 @@ def gelu_backward(grad: Tensor, hidden: Tensor, parts: Tensor) -> None:
 
 
 def sum_parts(parts: Tensor) -> Tensor:
-    """Return the sums of [G, P, ...] over P; torch's take longer than the kernels that make the parts."""
+    """Return the sums of [G, P, ...] over P; torch would take longer than the kernels that compute the parts."""
     groups, rows, width = *parts.shape[:2], parts[0, 0].numel()
     result = torch.empty(groups, *parts.shape[2:], device=parts.device)
     with torch.cuda.device_of(parts):
@@ -149,7 +149,7 @@ def _add_norm_backward(
     column = tl.arange(0, BLOCK)
     within = column < width
     factor = tl.load(weight + column, mask=within, other=0.0)
-    # Sums over rows stay spread over the tile until the end: a sum inside the loop would stop all warps each time.
+    # Sums over rows stay distributed over the tile until the end: a sum inside the loop would synchronise all warps.
     weight_sum = tl.zeros([ROWS, BLOCK], tl.float32)
     shift_sum = tl.zeros([ROWS, BLOCK], tl.float32)
     bias_sum = tl.zeros([ROWS, BLOCK], tl.float32)
@@ -216,9 +216,9 @@ def _gelu_backward(grad, hidden, parts, rows, width, ROWS: tl.constexpr, BLOCK: 
 
 @triton.jit
 def _normal(value):
-    """Return distribution and density of the standard normal law; Abramowitz and Stegun 7.1.26, right to 1.5e-7.
+    """Return distribution and density of the standard normal law; Abramowitz and Stegun 7.1.26, accurate to 1.5e-7.
 
-    Both share one exponential: with erf of the library GELU is bound by arithmetic, not by memory.
+    Both share one exponential: with the erf of the library, GELU would be bound by arithmetic, not by memory.
     """
     bell = tl.exp(-0.5 * value * value)
     t = 1 / (1 + 0.2316418882663604 * tl.abs(value))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from messi.core.config import Config
-from messi.core.registry import Registry
+from messi.core.registry import Registry, short_name
 from messi.sweeps.plan import Outcome, Plan
 
 LAUNCHERS = Registry("launcher", "messi.sweeps.launchers")
@@ -31,4 +31,4 @@ class Launcher(Config, ABC):
 
     def describe(self, runs: int) -> str:  # noqa: ARG002 (for launchers with a number of workers)
         """Return a few words on how this many runs will be executed."""
-        return f"with {self.name}"
+        return f"with {short_name(self.name)}"

@@ -279,7 +279,7 @@ def maker_of(form: str) -> Make:
 
 
 class Notes:
-    """A watcher that remembers what it was told."""
+    """Collects the notes that it receives."""
 
     def __init__(self) -> None:
         self.works: list[str] = []

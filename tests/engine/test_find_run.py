@@ -88,11 +88,11 @@ def test_a_run_in_the_default_folder_is_found_again_and_this_is_said(
     make_folder()
     first = run(config_of(Folder(path="images")), device="cpu")
     assert run(config_of(Folder(path="./images")), device="cpu") == dataclasses.replace(first, fresh=False)
-    assert f"Using the run {first.path}, which has the same settings and the same data in another place" in caplog.text
+    assert f"Using the run {first.path}, which has the same settings and the same data at another path" in caplog.text
     shutil.copytree("images", "copy")
     assert not run(config_of(Folder(path="copy")), device="cpu").fresh
     shutil.rmtree("images")
-    with pytest.raises(MessiError, match=r"was trained on images, which is not there; .* with --data"):
+    with pytest.raises(MessiError, match=r"was trained on images, which does not exist; .* with --data"):
         evaluate_run(first.path, device="cpu")
 
 

@@ -1,0 +1,22 @@
+"""``messi list`` and ``messi info``."""
+
+import pytest
+
+from tests.command import messi
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("list", "algorithms"), ("messi", "erm", "ssi_weight", "0.01", "10^U(-3, -1)")),
+        (("list", "algorithms", "c*"), ("coral", "cdann", "gamma")),
+        (("list", "datasets"), ("folder", "rotated_colored_mnist", "two_subsets")),
+        (("list", "backbones", "deit_t*"), ("deit_tiny_patch16_224",)),
+        (("info",), ("torch", "python", "gpu")),
+        (("--help",), ("train", "predict", "report")),
+    ],
+)
+def test_list_and_info_print_the_expected_entries(arguments: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    done = messi(*arguments)
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in expected)

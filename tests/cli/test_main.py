@@ -1,0 +1,22 @@
+"""The command ``messi`` itself."""
+
+import subprocess
+import sys
+
+from tests.command import messi
+
+
+def test_a_reader_that_stops_early_is_not_an_error() -> None:
+    command = [sys.executable, "-m", "messi", "list", "backbones"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+def test_an_unknown_command_gets_a_hint() -> None:
+    done = messi("trian")
+    assert done.returncode == 2
+    assert "Did you mean 'train'?" in done.stderr

@@ -1,0 +1,33 @@
+"""pyproject.toml declares what the package imports, and the citation file has the same version."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DISTRIBUTIONS = {"PIL": "pillow", "huggingface_hub": "huggingface-hub", "markdown_it": "markdown-it-py"}
+OPTIONAL = {"triton"}  # comes with torch where there are GPUs
+NOT_IMPORTED = {"tensorboard"}  # torch.utils.tensorboard imports it
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def test_the_declared_dependencies_are_those_that_are_imported() -> None:
+    names = {name.split(".")[0] for path in (ROOT / "src").rglob("*.py") for name in imported(path)}
+    names -= {"messi", *sys.stdlib_module_names, *OPTIONAL}
+    declared = {re.split(r"[<>=\[]", requirement)[0] for requirement in PROJECT["dependencies"]}
+    assert {DISTRIBUTIONS.get(name, name) for name in names} | NOT_IMPORTED == declared
+
+
+def test_the_citation_names_the_version() -> None:
+    assert f"version: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text()
