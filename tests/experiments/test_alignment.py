@@ -1,4 +1,4 @@
-"""The plan of the alignment controls, the comparison by hand-made models, and the tables from real, tiny runs."""
+"""The plan of the alignment controls, the comparison with constructed models, and the tables of tiny real runs."""
 
 import itertools
 from pathlib import Path
@@ -40,7 +40,7 @@ def one_expert(expert: int) -> Tensor:
 
 
 def lines(scale: float) -> Tensor:
-    """Domain d lies at scale * (d + 1) on a line, whatever the class and the expert."""
+    """Domain d is at scale * (d + 1) on a line, regardless of class and expert."""
     points = scale * (torch.arange(DOMAINS) + 1.0).repeat_interleave(CLASSES)
     return points[None, :, None].expand(EXPERTS, -1, 1)
 
@@ -75,7 +75,7 @@ def test_the_same_model_three_times() -> None:
 
 
 def test_routers_with_one_expert_give_the_papers_correlations() -> None:
-    """The paper has +1.00 and -0.20 on all data: the same expert, and another one of six."""
+    """The paper reports +1.00 and -0.20 on all data: the same expert, and a different one of six."""
     control, messi = seen_by(one_expert(0), lines(1.0)), seen_by(one_expert(3), lines(0.5))
     numbers = compare(control, control, messi, share=0.1)
     assert numbers["r(G,R)"] == pytest.approx(1.0)
@@ -84,7 +84,7 @@ def test_routers_with_one_expert_give_the_papers_correlations() -> None:
 
 
 def test_overlap_and_distances_by_hand() -> None:
-    """Of 72 slots a sixth are 12: all of an expert, or 9 of one and 3 of another."""
+    """A sixth of 72 slots is 12: all slots of one expert, or 9 of one and 3 of another."""
     half = one_expert(1).clone()
     half[:, 0] = torch.eye(EXPERTS)[2]  # class 0, in its three pairs of domains, goes to another expert
     everywhere, at_random, messi = (
@@ -138,7 +138,7 @@ def test_slots_are_measured_on_validation_data(tmp_path: Path, monkeypatch: pyte
 
 
 def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three equal methods: every similarity is 1, and control and MESSI are as far apart."""
+    """Three equal methods: every similarity is 1, and the distances of control and MESSI are equal."""
     monkeypatch.setattr(alignment, "METHODS", dict.fromkeys(alignment.METHODS, MESSI_OT))
     experiment = Alignment(scale="small")
     whole, short = reported(experiment, tiny_results(tmp_path, experiment, monkeypatch))
@@ -156,7 +156,7 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_models_are_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tables stay the same without them, and the numbers of another share are those that the models give."""
+    """Without the models the tables stay the same, and another share gives the same numbers as the models."""
     results = tiny_results(tmp_path, Alignment(scale="small"), monkeypatch)
     before = reported(Alignment(scale="small"), results)
     seen = [measure_slots(*reopened(outcome)) for outcome in results.where(target="a1")]

@@ -1,4 +1,4 @@
-"""The plan of the cost table, and the table from timings that are known."""
+"""The plan of the cost table, and the table of known timings."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The plan of the main table, and its tables from runs whose numbers are known."""
+"""The plan of the main table, and its tables of known results."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ def tables_of(experiment: Domainbed, results: Any) -> list[Table]:
 
 
 def test_every_row_of_the_paper_can_be_run() -> None:
-    """There may be more methods: a new one is one file, and no row of the paper."""
+    """There may be more methods: a new one is one file and needs no row of the paper."""
     assert {row.algorithm.name for row in ROWS.values()} <= set(ALGORITHMS.names())
     backbones = {"resnet50": "ResNet-50", "deit_small_patch16_224": "DeiT-S/16", "deit_tiny_patch16_224": "DeiT-Ti/16"}
     ours = {("ERM" if name == "ERM-S" else name, backbones[row.backbone]) for name, row in ROWS.items()}
@@ -167,7 +167,7 @@ def test_tables_contain_the_numbers_of_the_runs(tmp_path: Path) -> None:
 
 
 def test_diagnostics_are_averaged_over_targets_then_seeds(tmp_path: Path) -> None:
-    """Of MESSI 0.1 with the first seed and 0.3 with the second, more for two of the targets; ERM has no router."""
+    """MESSI has 0.1 with the first seed and 0.3 with the second, 0.2 more on two targets; ERM has no router."""
 
     def made(labels: Mapping[str, Label]) -> dict[str, Any]:
         entropy = 0.1 + 0.2 * int(labels["seed"]) + (0.2 if labels["target"] in ("photo", "sketch") else 0.0)
@@ -192,7 +192,7 @@ def test_diagnostics_are_averaged_over_targets_then_seeds(tmp_path: Path) -> Non
 
 
 def test_only_the_papers_backbones_show_the_papers_numbers(tmp_path: Path) -> None:
-    """It says ResNet-50 without a version."""
+    """The paper names ResNet-50 without a version."""
     for backbone, paper in (
         ("resnet50_v1", Published(83.8, 0.8)),
         ("resnet50", Published(83.8, 0.8)),
@@ -226,7 +226,7 @@ def test_a_single_row_has_no_differences(tmp_path: Path) -> None:
 
 
 def test_an_average_over_data_sets_gives_each_the_same_weight(tmp_path: Path) -> None:
-    """Six targets of DomainNet do not outweigh four of PACS, and a seed counts once it is whole."""
+    """Six targets of DomainNet do not outweigh four of PACS, and only complete seeds count."""
     experiment = Domainbed(data=("pacs", "domain_net"), rows=("ERM",), seeds=2)
 
     def one(labels: Mapping[str, Label]) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The plan of the iWildCam table, its first cameras, and the table from results that are known."""
+"""The plan of the iWildCam table, its first cameras, and the table of known results."""
 
 import csv
 from collections.abc import Mapping
@@ -69,9 +69,7 @@ def test_the_small_scale_learns_from_any_camera(folder: Path, tmp_path: Path) ->
     assert {mean for (_, column), mean in found.items() if column == "OOD Test F1"} == {100}
 
 
-def test_the_small_scale_names_missing_data(
-    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_small_scale_names_missing_data(tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "iwildcam", "--scale", "small", "--out", str(tmp_path / "out")]) == 2
     told = " ".join(capsys.readouterr().err.split())
     place = home / "data" / "iwildcam_v2.0"

@@ -1,4 +1,4 @@
-"""The plan of the objective ablation, and its table from results and diagnostics that are known."""
+"""The plan of the objective ablation, and its table of known results and diagnostics."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is measured of finished runs is kept beside them: when it is read, when measured again, when there is none."""
+"""Measurements are stored in run folders: when they are read, repeated or missing."""
 
 import dataclasses
 import json
@@ -25,14 +25,14 @@ VALUES = torch.tensor([[0.1, torch.nan], [1 / 3, 1e-300]], dtype=torch.float64)
 
 @dataclass(frozen=True)
 class Numbers:
-    """Something that a model says."""
+    """A measurement."""
 
     values: Tensor
     scalar: Tensor
 
 
 class Model:
-    """Counts how often it is asked."""
+    """Counts how often it is measured."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -55,7 +55,7 @@ def asking(model: Model, monkeypatch: pytest.MonkeyPatch) -> Measurement[Numbers
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    """Four finished runs that have a model file each."""
+    """Four finished runs with a model file each."""
     found = made_results(tmp_path, Specialisation(scale="small"), lambda _: RESULT)
     for outcome in found.outcomes:
         (outcome.path / "model.safetensors").touch()

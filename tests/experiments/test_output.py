@@ -1,4 +1,4 @@
-"""The page of a plan: tables that sort by value, figures, the state of every run; and the commands around it."""
+"""The page of a plan: sortable tables, figures, the state of every run, and the commands that write it."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ ACCURACY = {"ERM": 0.7, "CORAL (gamma=1)": 0.65, "CORAL (gamma=500)": 0.095, "ME
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A small plan whose runs are done, except for one that failed and one that waits."""
+    """A small plan with finished runs, one failed run and one waiting run."""
     experiment, folder = DomainGrowth(scale="small"), tmp_path / "plan"
 
     def made(labels: Mapping[str, Label]) -> dict[str, Any] | str | None:
@@ -81,7 +81,7 @@ def test_a_machine_without_a_gpu_is_shown_as_cpu(folder: Path) -> None:
 
 
 def test_runs_in_detail_share_the_last_task_that_all_methods_finished(folder: Path, browser: Browser) -> None:
-    """With 17 domains, MESSI failed and the strongest CORAL waits."""
+    """With 17 domains, MESSI failed and the strongest CORAL is waiting."""
     main(["report", str(folder)])
     page = browser.new_page()
     page.goto((folder / "report.html").as_uri())
@@ -164,9 +164,7 @@ def test_a_damaged_run_is_missing_only_from_the_runs_in_detail(
     assert reason in capsys.readouterr().err
 
 
-def test_a_partial_last_line_is_not_damage(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_partial_last_line_is_not_damage(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run,) = (folder / "runs").glob("MESSI_K9_*")
     with (run / "records.jsonl").open("a") as records:
         records.write(LINE[:40])
@@ -215,7 +213,7 @@ def test_the_page_sorts_by_value_without_console_messages_or_requests(folder: Pa
 
 
 def listen(page: Page) -> tuple[list[str], list[str]]:
-    """Return what a page will say on its console, and what it will ask for."""
+    """Return the lists of console messages and requests that a page will fill."""
     problems: list[str] = []
     requests: list[str] = []
     page.on("console", lambda message: problems.append(message.text))

@@ -72,7 +72,7 @@ def test_differences_are_to_the_defaults_paired_by_number_of_domains_and_seed(tm
     assert (table.name, len(list(table.rows))) == ("readings_differences", 19)
     assert "Differences to MESSI, defaults in accuracy on validation data" in table.caption
     assert "paired by number of source domains and seed" in table.caption
-    # 0.7, 0.9 and 1.7 points with 7, 9 and 17 domains, whatever the seed: nothing varies within one of them.
+    # 0.7, 0.9 and 1.7 points with 7, 9 and 17 domains for every seed: nothing varies within a number of domains.
     cells = [cell_of(table, column.name, "MMD").ours for column in table.columns]
     assert [one.mean for one in cells if one] == pytest.approx([6, 1.1, 1.1, 1.1])
 

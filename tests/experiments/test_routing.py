@@ -1,4 +1,4 @@
-"""The plan of the routing pictures, and what they show."""
+"""The plan of the routing figures, and their content."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +29,7 @@ def made(labels: Mapping[str, Label]) -> dict[str, Any]:
 
 
 def with_records(results: Results) -> Results:
-    """Write records of routing in which every value tells the target, the domain and the method."""
+    """Write routing records in which every value encodes the target, the domain and the method."""
     for outcome in results.outcomes:
         if outcome.state == "done":
             folder, labels = RunDir(outcome.path), outcome.labels

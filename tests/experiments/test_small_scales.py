@@ -1,6 +1,6 @@
 """The small scale of every experiment, as a user would run it.
 
-Those that train take minutes and run nightly (pytest -m nightly): 11 minutes in sum on 2 CPU cores, beside other work.
+Those that train take minutes and run nightly (pytest -m nightly): 11 minutes in total on 2 busy CPU cores.
 """
 
 import multiprocessing
@@ -28,7 +28,7 @@ TRAINED = {
 """By experiment: the number of runs, the tables and the figures."""
 UNTRAINED = {"model_size", "theory"}
 NEEDS_DATA = {"iwildcam"}
-"""Runs on made data in test_iwildcam.py."""
+"""Tested on synthetic data in test_iwildcam.py."""
 
 
 def test_every_experiment_is_known_here() -> None:

@@ -43,7 +43,7 @@ def test_the_plan_matches_the_paper() -> None:
 
 
 def all_at_once(outcome: Outcome) -> tuple[float, ...]:
-    """The definitions, from the outputs for all of the target a1 in one tensor."""
+    """The definitions, computed from all outputs on the target a1 in one tensor."""
     examples = outcome.run.config.data.load()
     inputs = examples.inputs
     assert isinstance(inputs, torch.Tensor)
@@ -69,7 +69,7 @@ def all_at_once(outcome: Outcome) -> tuple[float, ...]:
 
 
 def test_experts_are_measured_batch_by_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The numbers are those of all outputs at once, but the outputs of a batch are gone soon after it."""
+    """The numbers equal those of all outputs at once, but the outputs of a batch are freed soon after it."""
     (outcome,) = tiny_results(tmp_path, Specialisation(scale="small"), monkeypatch).where(method="MESSI", target="a1")
     monkeypatch.setattr(recording, "batch_size", lambda _: 7)
     outputs: list[weakref.ref[Tensor]] = []

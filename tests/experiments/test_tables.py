@@ -1,4 +1,4 @@
-"""Differences to a baseline where runs are missing or failed."""
+"""Differences to a baseline with missing or failed runs."""
 
 from collections.abc import Mapping
 from pathlib import Path

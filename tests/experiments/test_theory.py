@@ -1,4 +1,4 @@
-"""Every statement of the paper's section on invariance, and that broken premises break the conclusions."""
+"""The statements of the paper's section on invariance hold, and broken premises break the conclusions."""
 
 import dataclasses
 import math
@@ -74,7 +74,7 @@ def test_the_numbers_of_the_examples_are_those_found_by_hand(checked: dict[str, 
 
 
 def test_the_drawn_worlds_are_no_empty_cases() -> None:
-    """Often more than the constant is invariant, seldom everything, and some labels are missing somewhere."""
+    """Often more than the constant is invariant, seldom everything, and some domains lack labels."""
     everywhere = np.array([s.exact((0, 1, 2, 3)).sum() for s in surveys()])
     assert (everywhere > 1).mean() > 0.3
     assert (everywhere < len(REPRESENTATIONS)).mean() > 0.8
@@ -102,7 +102,7 @@ def test_the_distributions_of_other_pairs_break_proposition_2(monkeypatch: pytes
 
 
 def test_a_pair_left_out_breaks_theorem_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the pair (0, 1) never penalised, a set of domains is called invariant that is not."""
+    """If the pair (0, 1) is never penalised, a set of domains counts as invariant that is not."""
     free = [dataclasses.replace(s, penalties=s.penalties * (np.arange(6) > 0)) for s in surveys()]
     with_surveys(monkeypatch, free)
     assert not global_invariance.shrinking_set().holds
@@ -115,7 +115,7 @@ def test_penalties_that_vanish_with_more_domains_break_theorem_2(monkeypatch: py
 
 
 def test_neighbouring_pairs_suffice_only_if_no_domain_lacks_a_label() -> None:
-    """The middle domain lacks label 1, so nothing ties the outer two together there."""
+    """The middle domain lacks label 1, so nothing connects the outer two for it."""
     laws = np.array([[[1, 1], [1, 1], [1, 1]], [[3, 1], [2, 2], [1, 3]]])
     for sizes, chained in ((np.array([[1, 1, 1], [1, 0, 1]]), True), (np.array([[1, 1, 1], [1, 1, 1]]), False)):
         z = Joint.of(laws * sizes[..., None], ("y", "d", "z"))
@@ -125,20 +125,20 @@ def test_neighbouring_pairs_suffice_only_if_no_domain_lacks_a_label() -> None:
 
 
 def test_one_predictive_feature_for_all_domains_loses_nothing() -> None:
-    """The theorem's second premise: without different predictive structures there is no loss."""
+    """The theorem's second premise: without different predictive structures nothing is lost."""
     shared = constructive((0.5, 0.25, 0.5, 0.25)).given("d", (0, 1))
     assert best_global(shared, FUNCTIONS) == pytest.approx(1, abs=1e-12)
 
 
 def test_the_first_feature_is_all_that_is_invariant_in_its_subset() -> None:
-    """With biased noise the noise cannot be kept: the constant and X1 are left of 15 functions."""
+    """Biased noise cannot be preserved: of 15 functions, only the constant and X1 remain."""
     subset = constructive((0.5, 0.25, 0.5, 0.25)).given("s", (0,))
     kept = [z for z in FUNCTIONS if independent(subset.mapped("x", z, "z"), "z", "d", "y")]
     assert kept == [(0, 0, 0, 0), (0, 0, 1, 1)]
 
 
 def test_equal_inputs_in_both_domains_restore_the_conclusion() -> None:
-    """The same posteriors as in the counterexample, but one p(x): now all is kept."""
+    """The same posteriors as in the counterexample, but one p(x): all information is preserved."""
     world = covariate_shift()
     same = Joint.of(world.table[:, [0, 0, 2, 2]] * np.eye(2)[[0, 0, 1, 1]][:, :, None], world.axes)
     kept = best_by_subset(same, FUNCTIONS)

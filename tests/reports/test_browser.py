@@ -13,7 +13,7 @@ from messi.reports.runs import read_run
 from .documents import document
 from .helpers import HOSTILE_ATTRIBUTE, HOSTILE_TAG, Sample
 
-# The contrast of text with what lies behind it, by the formula of WCAG, transparency included.
+# The contrast of text with its background by the formula of WCAG, including transparency.
 CONTRAST = """element => {
   const parse = text => (text.match(/[\\d.]+/g) || []).map(Number);
   let behind = [255, 255, 255];
@@ -32,7 +32,7 @@ CONTRAST = """element => {
 
 @dataclass
 class View:
-    """A page in a browser and everything that it complained of or asked for."""
+    """A page in a browser, with its console messages and requests."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)

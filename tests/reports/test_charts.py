@@ -82,7 +82,7 @@ def test_pointing_shows_the_values_of_all_series() -> None:
     first, last = [group.find(SVG + "rect") for group in elements(text, "g") if group.get("class") == "stop tip"]
     assert first is not None
     assert last is not None
-    # Each place has its half of the plot and a margin beside it.
+    # Each point owns its half of the plot and a margin outside it.
     middle = percent(first, "x") + percent(first, "width")
     assert middle == percent(last, "x") == 50
     assert percent(first, "x") < 0
@@ -110,7 +110,7 @@ def test_a_label_has_one_colour_and_one_kind_of_dashes_in_every_panel() -> None:
 
 
 def test_a_caption_explains_the_signs_that_occur_and_no_others() -> None:
-    """A method's own line may be dotted, so that of a figure without the paper's values nothing is said to be."""
+    """A method's own line may be dotted, so a figure without the paper's values does not explain dotted lines."""
     spread, single = {1.0: Summary(1, 0.5, 3)}, {1.0: Summary(1, None, 1)}
     rings = "rings on thin dotted lines are the paper's"
     assert with_signs("What", [panel(Series("a", single), Series("b", single))]) == "What."

@@ -1,4 +1,4 @@
-"""What the page takes from ``diagnostics.json``, value by value."""
+"""What the page shows of ``diagnostics.json``, value by value."""
 
 from pathlib import Path
 from typing import Any

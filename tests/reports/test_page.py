@@ -19,7 +19,7 @@ from .helpers import HOSTILE_ATTRIBUTE, HOSTILE_TAG, Sample
 
 
 class Outline(HTMLParser):
-    """Collects what a browser would act on."""
+    """Collects tags and attributes."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

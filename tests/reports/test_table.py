@@ -84,7 +84,7 @@ def test_a_signed_number(value: float | None, digits: int, shown: str) -> None:
 
 
 def best_of(*values: float, direction: Direction = "up") -> list[float]:
-    """Return which of some values, each over three seeds, are best."""
+    """Return the best of some values, each over three seeds."""
     table = table_of(*(Cell(Summary(value, None, 3)) for value in values), column=Column("x", direction))
     return [cell.ours.mean for row in table.rows for cell in row.cells if cell.ours and table.is_best(cell, 0)]
 
