@@ -1,4 +1,4 @@
-"""What the page takes from ``diagnostics.json``, value by value."""
+"""What the page shows of ``diagnostics.json``, value by value."""
 
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ def test_a_method_without_router_has_no_experts_to_colour_by(tmp_path: Path) -> 
     assert (routing_maps(run), slot_matrix(run), expert_album(run)) == ([], None, [])
 
 
-def test_a_bin_lies_where_confidence_and_accuracy_say(tmp_path: Path) -> None:
+def test_a_bin_is_drawn_at_its_confidence_and_accuracy(tmp_path: Path) -> None:
     bins = [
         {"confidence": 0.6, "accuracy": 0.5, "count": 25},
         {"confidence": 0.7, "accuracy": 0.0, "count": 0},
@@ -143,7 +143,7 @@ def test_a_bin_lies_where_confidence_and_accuracy_say(tmp_path: Path) -> None:
     assert (small.radius - 2) ** 2 * 3 == pytest.approx((large.radius - 2) ** 2, rel=0.05)
 
 
-def test_pictures_say_what_they_are(tmp_path: Path) -> None:
+def test_pictures_have_captions(tmp_path: Path) -> None:
     run = run_of(tmp_path, document())
     (first, *_), mistakes = expert_album(run), mistake_album(run)
     assert first.number == 1

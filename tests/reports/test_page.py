@@ -19,7 +19,7 @@ from .helpers import HOSTILE_ATTRIBUTE, HOSTILE_TAG, Sample
 
 
 class Outline(HTMLParser):
-    """Collects what a browser would act on."""
+    """Collects tags and attributes."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     assert "@import" not in page
 
 
-def test_a_method_without_router_and_inputs_without_images_are_said(tmp_path: Path) -> None:
+def test_a_missing_router_and_missing_images_are_reported(tmp_path: Path) -> None:
     diagnostics = document(experts=0)
     page = page_of(tmp_path / "page.html", Sample(algorithm="erm", experts=(), images=False, diagnostics=diagnostics))
     assert "No routing to show for erm: the method has no router." in page
@@ -80,14 +80,14 @@ def test_a_method_without_router_and_inputs_without_images_are_said(tmp_path: Pa
     assert 'class="slots' not in page
 
 
-def test_an_expert_alone_is_not_called_none(tmp_path: Path) -> None:
+def test_a_single_expert_has_no_similarity(tmp_path: Path) -> None:
     diagnostics = document()
     del diagnostics["similarity"]  # as of a run with one expert
     page = page_of(tmp_path / "page.html", Sample(diagnostics=diagnostics))
     assert "No similarity of experts to show for messi: the method has fewer than two experts." in page
 
 
-def test_routing_to_one_expert_is_said_of_the_run_that_does_so_alone(tmp_path: Path) -> None:
+def test_hard_routing_is_noted_only_for_runs_that_use_it(tmp_path: Path) -> None:
     said = "Every input goes to one expert with weight 1"
     one, sure, several = (document() for _ in range(3))
     one["router"] = several["router"] = "blocks"
@@ -99,7 +99,7 @@ def test_routing_to_one_expert_is_said_of_the_run_that_does_so_alone(tmp_path: P
     assert "gmoe" in page[page.index('id="routing"') : page.index(said)].rpartition("<summary>")[2]
 
 
-def test_labels_that_are_wrong_on_purpose_are_told_beside_the_mistakes(tmp_path: Path) -> None:
+def test_label_noise_is_noted_at_the_mistakes(tmp_path: Path) -> None:
     said = "This data set contains 25.0\N{NO-BREAK SPACE}% deliberately wrong labels"
     exact = Sample(diagnostics=document(), data={"label_noise": 0.0})
     noisy = Sample(diagnostics=document(), data={"label_noise": 0.25})
@@ -120,7 +120,7 @@ def test_an_image_that_two_runs_share_is_embedded_once(tmp_path: Path) -> None:
     assert page.count('class="said"') == 6
 
 
-def test_different_data_is_said(tmp_path: Path) -> None:
+def test_different_data_is_noted(tmp_path: Path) -> None:
     warning = "Different data."
     assert warning not in page_of(tmp_path / "same.html", Sample(), Sample(seed=1))
     assert warning in page_of(tmp_path / "other.html", Sample(), Sample(fingerprint="beef"))
@@ -192,7 +192,7 @@ def test_settings_that_only_one_method_has_do_not_differ(tmp_path: Path) -> None
 def test_diagnostics_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     path = Sample(diagnostics=document()).write(tmp_path / "run")
     file = path / "diagnostics.json"
-    for content, reason in (("{", "is damaged: Expecting property name"), ("[]", "it must hold one JSON object")):
+    for content, reason in (("{", "is damaged: Expecting property name"), ("[]", "it must contain one JSON object")):
         file.write_text(content)
         with pytest.raises(MessiError, match=rf"diagnostics\.json .*{reason}.* Or remove it to get a report"):
             write_report([path], tmp_path / "page.html")
@@ -205,7 +205,7 @@ def test_diagnostics_that_cannot_be_read_are_named(tmp_path: Path) -> None:
             write_report([path], tmp_path / "page.html")
 
 
-def test_runs_without_diagnostics_say_so_once(tmp_path: Path) -> None:
+def test_missing_diagnostics_are_reported_once(tmp_path: Path) -> None:
     page = page_of(tmp_path / "page.html", Sample(), Sample(seed=1))
     assert page.count("diagnostics.json") == 1
     assert 'href="#embedding"' not in page

@@ -28,7 +28,7 @@ def _four_digits(value: float) -> str:
 
 
 class Bubble(NamedTuple):
-    """A point with a size and a text of its own."""
+    """A point with its size and its text."""
 
     radius: float
     """In pixels."""
