@@ -13,7 +13,7 @@ config = messi.RunConfig(
     target=("45",),  # the domain that is held out, here a rotation by 45 degrees
     algorithm=messi.MESSI.Config(ssi_weight=0.01),
     encoder=messi.EncoderConfig(backbone="tiny_cnn"),
-    training=messi.TrainingConfig(steps=100, evaluate_every=50, batch_per_domain=16),
+    training=messi.TrainingConfig(steps=60, evaluate_every=30, batch_per_domain=16),
 )
 
 if __name__ == "__main__":

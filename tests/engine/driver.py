@@ -1,11 +1,11 @@
-"""A run in a process of its own that kills itself, with a real SIGKILL, where the test says.
+"""A run in a separate process that kills itself with a real SIGKILL where the test requests it.
 
 usage: driver.py FOLDER [step:N | sync:N | save:N | term:N | int:N] [hold:FILE-N] [--OPTION=VALUE of messi train]
   step:N  after step N
-  sync:N  at the N-th fsync: the new file is written, but not yet in its place
+  sync:N  at the N-th fsync: the new file is written, but not yet renamed
   save:N  in the middle of the N-th write of a safetensors file
   term:N, int:N  sends itself SIGTERM or SIGINT after step N instead
-  hold:last-N, hold:model-N  that file of step N stays half written; the places above that name a step wait for it
+  hold:last-N, hold:model-N  that file of step N stays half written; the kills above that name a step wait for it
 """
 
 import json
@@ -25,7 +25,7 @@ held.set()
 
 
 def kill() -> None:
-    """End this process at once."""
+    """End this process immediately."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -57,7 +57,7 @@ def kill_in_save(number: int) -> None:
 
 
 def hold_save(file: str) -> None:
-    """Stop when half of a file, such as the "last" of step 5, is written, and never go on."""
+    """Block forever when half of a file, such as the "last" of step 5, is written."""
     name, _, step = file.partition("-")
     real = getattr(tensorfile, "save_file")  # noqa: B009
     held.clear()
@@ -98,7 +98,7 @@ class SignalAfterStep:
 
 
 def arm(place: str) -> None:
-    """Prepare the end."""
+    """Prepare the kill."""
     how, _, number = place.partition(":")
     if how == "sync":
         kill_in_sync(int(number))

@@ -24,7 +24,7 @@ from messi.engine.interrupt import Interrupted
 from messi.engine.run import run
 
 LONG = 60
-"""Seconds after which a thread that waits for another gives up, and its test fails."""
+"""Seconds after which a waiting thread gives up, and its test fails."""
 
 
 def refuse() -> None:
@@ -32,14 +32,14 @@ def refuse() -> None:
 
 
 def write_then_fail(write: Callable[[], None]) -> None:
-    with AsyncWriter() as saver:
-        saver.submit(write)
+    with AsyncWriter() as writer:
+        writer.submit(write)
         raise ValueError("the caller's")
 
 
 @pytest.fixture
 def ending(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Return an event that is set once the block of a saver is left."""
+    """Return an event that is set when the block of a writer ends."""
     event, end = threading.Event(), AsyncWriter._end
 
     def leave(self: AsyncWriter) -> None:
@@ -50,7 +50,7 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return event
 
 
-def test_a_write_goes_on_beside_the_caller_and_is_done_at_the_end_of_the_block() -> None:
+def test_a_write_runs_in_parallel_and_is_done_at_the_end_of_the_block() -> None:
     begun, may_end, done = threading.Event(), threading.Event(), []
 
     def write() -> None:
@@ -58,8 +58,8 @@ def test_a_write_goes_on_beside_the_caller_and_is_done_at_the_end_of_the_block()
         may_end.wait(LONG)
         done.append(threading.current_thread())
 
-    with AsyncWriter() as saver:
-        saver.submit(write)
+    with AsyncWriter() as writer:
+        writer.submit(write)
         begun.wait(LONG)
         assert done == []
         may_end.set()
@@ -68,7 +68,7 @@ def test_a_write_goes_on_beside_the_caller_and_is_done_at_the_end_of_the_block()
 
 
 def test_a_second_write_waits_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first ends only once the caller of the second waits for it."""
+    """The first write ends only once the caller of the second one waits for it."""
     waited = threading.Event()
     order: list[str] = []
     real = AsyncWriter.wait
@@ -85,43 +85,43 @@ def test_a_second_write_waits_for_the_first(monkeypatch: pytest.MonkeyPatch) -> 
         order.append("first ends")
 
     begun = threading.Event()
-    with AsyncWriter() as saver:
-        saver.submit(first)
+    with AsyncWriter() as writer:
+        writer.submit(first)
         begun.wait(LONG)
         monkeypatch.setattr(AsyncWriter, "wait", wait)
-        saver.submit(lambda: order.append("second"))
+        writer.submit(lambda: order.append("second"))
         assert order[:2] == ["first begins", "first ends"]
     assert order[2:] == ["second"]
 
 
-def test_what_goes_wrong_is_raised_at_the_end_of_the_block() -> None:
-    with pytest.raises(OSError, match="No space left"), AsyncWriter() as saver:
-        saver.submit(refuse)
+def test_an_error_is_raised_at_the_end_of_the_block() -> None:
+    with pytest.raises(OSError, match="No space left"), AsyncWriter() as writer:
+        writer.submit(refuse)
 
 
-def test_what_goes_wrong_is_raised_by_every_later_call_and_nothing_more_is_written() -> None:
+def test_an_error_is_raised_by_every_later_call_and_nothing_more_is_written() -> None:
     written: list[int] = []
-    saver = AsyncWriter()
-    saver.submit(refuse)
-    for call in (saver.wait, saver.check, lambda: saver.submit(lambda: written.append(1))):
+    writer = AsyncWriter()
+    writer.submit(refuse)
+    for call in (writer.wait, writer.check, lambda: writer.submit(lambda: written.append(1))):
         with pytest.raises(OSError, match="No space left"):
             call()
-    saver._end()
+    writer._end()
     assert written == []
 
 
 def test_a_check_does_not_wait() -> None:
     may_end, done = threading.Event(), []
-    with AsyncWriter() as saver:
-        saver.check()
-        saver.submit(lambda: done.append(may_end.wait(LONG)))
-        saver.check()
+    with AsyncWriter() as writer:
+        writer.check()
+        writer.submit(lambda: done.append(may_end.wait(LONG)))
+        writer.check()
         assert done == []
         may_end.set()
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_error_of_the_caller_waits_for_what_was_begun_and_is_the_one_told(
+def test_an_error_of_the_caller_waits_for_the_current_write_and_takes_precedence(
     ending: threading.Event, *, fails: bool
 ) -> None:
     done = []
@@ -136,7 +136,7 @@ def test_an_error_of_the_caller_waits_for_what_was_begun_and_is_the_one_told(
     assert done == [True]
 
 
-def test_no_write_outlives_the_block_though_ctrl_c_is_pressed_while_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_write_outlives_the_block_even_if_ctrl_c_is_pressed_while_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     may_end, done, presses = threading.Event(), [], iter(range(3))
     real = futures.ThreadPoolExecutor.shutdown
 
@@ -159,7 +159,7 @@ def test_no_write_outlives_the_block_though_ctrl_c_is_pressed_while_it_ends(monk
         pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
     ],
 )
-def test_a_snapshot_is_of_its_moment_however_soon_the_tensors_change(device: str) -> None:
+def test_later_changes_of_the_tensors_do_not_reach_a_snapshot(device: str) -> None:
     work = torch.eye(2048, device=device)
     tensors = {"a": torch.ones(2048, 2048, device=device), "turned": torch.arange(6.0, device=device).view(2, 3).T}
     tensors |= {"count": torch.tensor(7.0), "none": torch.empty(0, device=device)}
@@ -179,7 +179,7 @@ def test_a_snapshot_is_of_its_moment_however_soon_the_tensors_change(device: str
 
 
 class Watcher:
-    """Keeps the steps it is told of, and acts after one of them."""
+    """Keeps the steps it observes, and acts after one of them."""
 
     def __init__(self, step: int, act: Callable[[], object]) -> None:
         self.step, self.act = step, act
@@ -205,7 +205,7 @@ def last_step(folder: Path) -> int:
 
 
 def break_checkpoints(monkeypatch: pytest.MonkeyPatch, *, after: int) -> list[str]:
-    """Let no checkpoint of a step after that be written; return the list of files that are begun."""
+    """Make the write of every later checkpoint fail; return the list of files that are started."""
     begun: list[str] = []
     real = getattr(tensorfile, "save_file")  # noqa: B009
 
@@ -220,19 +220,19 @@ def break_checkpoints(monkeypatch: pytest.MonkeyPatch, *, after: int) -> list[st
     return begun
 
 
-def test_a_write_that_fails_stops_the_run_at_the_next_step_and_nothing_is_written_after_it(
+def test_a_failed_write_stops_the_run_at_the_next_step_and_nothing_more_is_written(
     tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    savers: list[AsyncWriter] = []
+    writers: list[AsyncWriter] = []
 
     class Known(AsyncWriter):
         def __init__(self) -> None:
             super().__init__()
-            savers.append(self)
+            writers.append(self)
 
     def fails_meanwhile() -> None:
-        assert savers[0]._writing is not None
-        futures.wait([savers[0]._writing])
+        assert writers[0]._writing is not None
+        futures.wait([writers[0]._writing])
 
     monkeypatch.setattr(loop, "AsyncWriter", Known)
     begun = break_checkpoints(monkeypatch, after=0)
@@ -249,7 +249,7 @@ def test_a_write_that_fails_stops_the_run_at_the_next_step_and_nothing_is_writte
 
 
 @pytest.mark.parametrize("kept", [5, 10])
-def test_a_run_whose_last_write_fails_is_not_finished_and_the_earlier_checkpoint_stays(
+def test_a_run_whose_last_write_fails_is_unfinished_and_keeps_the_earlier_checkpoint(
     tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     with monkeypatch.context() as patch:
@@ -264,7 +264,7 @@ def test_a_run_whose_last_write_fails_is_not_finished_and_the_earlier_checkpoint
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
 
 
-def test_the_records_that_a_checkpoint_counts_on_are_on_the_disk_before_it(
+def test_records_are_on_the_disk_before_the_checkpoint_that_includes_them(
     tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_disk, counted = [0], []
@@ -288,7 +288,7 @@ def test_the_records_that_a_checkpoint_counts_on_are_on_the_disk_before_it(
     assert 0 < counted[0] < counted[1] < counted[2]
 
 
-def test_a_stopped_run_says_that_its_state_is_saved_only_if_it_is(
+def test_a_stopped_run_reports_a_saved_state_only_if_it_is_saved(
     tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = Watcher(7, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -302,10 +302,10 @@ def test_a_stopped_run_says_that_its_state_is_saved_only_if_it_is(
     assert last_step(tmp_path / "run") == 8
 
 
-def test_a_run_that_fails_ends_once_the_checkpoint_before_is_whole(
+def test_a_failed_run_ends_once_its_last_checkpoint_is_complete(
     tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch, ending: threading.Event
 ) -> None:
-    """The write of step 5 begins only when the error of step 6 has left the loop."""
+    """The write of step 5 starts only after the error of step 6 has left the loop."""
     held: list[bool] = []
     real = getattr(tensorfile, "save_file")  # noqa: B009
 

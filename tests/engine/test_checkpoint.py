@@ -1,4 +1,4 @@
-"""What a checkpoint brings back, and where."""
+"""What a checkpoint restores, and on which device."""
 
 from pathlib import Path
 
@@ -23,8 +23,8 @@ def parts(folder: Path, device: str) -> tuple[MESSI, AdamStepper, MetricsLog]:
 
 
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")
-def test_terms_that_are_not_recorded_yet_come_back_to_the_device_of_training(tmp_path: Path) -> None:
-    """Those of further steps are there, and a record is the mean of all; "meta" stands in for a GPU."""
+def test_pending_loss_terms_are_restored_on_the_device_of_training(tmp_path: Path) -> None:
+    """Later terms are on that device, and a record is the mean of all; "meta" stands in for a GPU."""
     algorithm, stepper, metrics = parts(tmp_path, "cpu")
     metrics.open(0)
     batch = Batch(torch.randn(8, 5), torch.arange(8) % 3, torch.arange(8) % 2, step=1)

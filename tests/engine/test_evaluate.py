@@ -1,4 +1,4 @@
-"""A finished run is opened again with its data, and only with these."""
+"""A finished run is evaluated again on its own data, unless they have changed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ def save(path: Path, seed: int) -> Arrays:
 
 
 @pytest.mark.parametrize("protocol", ["domainbed", "messi"])
-def test_what_a_run_measured_on_validation_images_is_repeated_augmented_or_not(
+def test_an_evaluation_repeats_the_validation_accuracy_of_the_run_augmented_or_not(
     protocol: ProtocolName, make_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
     config = RunConfig(
@@ -43,7 +43,7 @@ def test_what_a_run_measured_on_validation_images_is_repeated_augmented_or_not(
     assert evaluate_run(result.path, device="cpu") == measured
 
 
-def test_the_data_of_a_run_are_all_open_again_and_refused_once_they_have_changed(tmp_path: Path) -> None:
+def test_all_roles_of_a_finished_run_are_open_and_changed_data_is_refused(tmp_path: Path) -> None:
     training = TrainingConfig(steps=4, evaluate_every=2, batch_per_domain=4)
     config = RunConfig(data=save(tmp_path / "data.npz", seed=0), target=("c",), training=training)
     result = run(config, out=tmp_path / "run", device="cpu")

@@ -28,7 +28,7 @@ FILES = ("model.safetensors", "last.safetensors", "seen.safetensors", "records.j
 
 
 class StopAfterStep:
-    """Asks the run to stop after a step, as Ctrl-C does."""
+    """Requests a stop after a step, as Ctrl-C does."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -62,7 +62,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("out", ["run", None])
-def test_an_interrupted_run_goes_on_with_renamed_data_and_ends_as_if_nothing_had_happened(
+def test_an_interrupted_run_resumes_with_renamed_data_and_ends_with_the_same_bits(
     out: str | None, make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -81,7 +81,7 @@ def test_an_interrupted_run_goes_on_with_renamed_data_and_ends_as_if_nothing_had
     assert contents(result.path) == undisturbed
 
 
-def test_a_run_in_the_default_folder_is_found_again_and_this_is_said(
+def test_a_run_in_the_default_folder_is_found_and_this_is_reported(
     make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -97,7 +97,7 @@ def test_a_run_in_the_default_folder_is_found_again_and_this_is_said(
 
 
 @pytest.mark.parametrize("what", ["content", "name", "label", "seed", "setting", "version", "damaged"])
-def test_another_run_is_trained_in_a_folder_of_its_own(
+def test_a_different_run_is_trained_in_a_separate_folder(
     what: str, make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -127,7 +127,7 @@ def test_another_run_is_trained_in_a_folder_of_its_own(
 
 
 @pytest.mark.parametrize("damage", [{"data": None}, None, {"data": {"name": "folder", "path": 3}}])
-def test_a_neighbour_with_a_damaged_config_does_not_stop_a_run(
+def test_a_damaged_config_in_a_neighbouring_folder_does_not_prevent_a_run(
     damage: object, make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -140,7 +140,7 @@ def test_a_neighbour_with_a_damaged_config_does_not_stop_a_run(
     assert run(config, device="cpu").fresh
 
 
-def test_a_named_folder_takes_moved_data_but_no_changed_data(make_folder: MakeFolder, tmp_path: Path) -> None:
+def test_a_named_folder_accepts_moved_data_but_no_changed_data(make_folder: MakeFolder, tmp_path: Path) -> None:
     root = make_folder()
     run(config_of(Folder(path=str(root))), out=tmp_path / "run", device="cpu")
     root.rename(tmp_path / "renamed")
@@ -155,7 +155,7 @@ def test_a_named_folder_takes_moved_data_but_no_changed_data(make_folder: MakeFo
         run(changed, out=tmp_path / "run", device="cpu")
 
 
-def test_tables_and_arrays_may_move_too(make_folder: MakeFolder, tmp_path: Path) -> None:
+def test_tables_and_arrays_may_be_moved_too(make_folder: MakeFolder, tmp_path: Path) -> None:
     root = make_folder()
     files = sorted(file.relative_to(root) for file in root.rglob("*.png"))
     lines = ["path,label,domain", *(f"{file},{file.parts[1]},{file.parts[0]}" for file in files)]

@@ -1,4 +1,4 @@
-"""A file that was damaged, or that is another run's, is refused; nothing is computed from it."""
+"""A damaged file, or a file of another run, is refused; nothing is computed from it."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ from messi.evaluation.model import load
 
 
 class StopsAfter(Stopwatch):
-    """Asks a run to stop after some steps, as Ctrl-C does."""
+    """Requests a stop after some steps, as Ctrl-C does."""
 
     def __init__(self, step: int) -> None:
         super().__init__(torch.device("cpu"))
@@ -57,7 +57,7 @@ def flip(path: Path, place: int) -> None:
 def test_one_flipped_bit_in_a_weight_is_refused(done: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     flip(done.model, -40)
     for path in (done.path, done.model):
-        with pytest.raises(MessiError, match=r"model\.safetensors is damaged .*checksum does not fit"):
+        with pytest.raises(MessiError, match=r"model\.safetensors is damaged .*checksum does not match"):
             load(path)
     assert main(["predict", str(done.path), "x.npz"]) == 2
     assert main(["verify", str(done.path)]) == 1
@@ -65,7 +65,9 @@ def test_one_flipped_bit_in_a_weight_is_refused(done: RunDir, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.99])
-def test_a_damaged_checkpoint_is_not_trained_on(half: RunDir, quick_config: RunConfig, share: float) -> None:
+def test_training_does_not_resume_from_a_damaged_checkpoint(
+    half: RunDir, quick_config: RunConfig, share: float
+) -> None:
     size = half.last.stat().st_size
     flip(half.last, round(share * size))
     with pytest.raises(MessiError, match=r"last\.safetensors is damaged .* is removed starts from the beginning"):
@@ -77,11 +79,11 @@ def test_a_damaged_checkpoint_is_not_trained_on(half: RunDir, quick_config: RunC
 
 
 @pytest.mark.parametrize("missing", [1, 30, 10**9])
-def test_records_that_a_checkpoint_counts_on_must_be_whole(half: RunDir, quick_config: RunConfig, missing: int) -> None:
-    """A file that was cut short was filled up with zeros before."""
+def test_the_records_up_to_a_checkpoint_must_be_complete(half: RunDir, quick_config: RunConfig, missing: int) -> None:
+    """Truncating a file to its expected size would fill a shorter one up with zeros."""
     content, counted = half.records.read_bytes(), read_tensors(half.last)[1]["records_size"]
     half.records.write_bytes(content[: max(0, counted - missing)])
-    with pytest.raises(MessiError, match=r"records\.jsonl is damaged: its checksum does not fit"):
+    with pytest.raises(MessiError, match=r"records\.jsonl is damaged: its checksum does not match"):
         run(quick_config, out=half.path, device="cpu")
     half.records.write_bytes(content.replace(b'"step": 2', b'"step": 3', 1))
     with pytest.raises(MessiError, match=r"records\.jsonl is damaged"):
@@ -122,7 +124,7 @@ def test_every_file_of_a_finished_run_is_verified(done: RunDir, capsys: pytest.C
 
 @pytest.mark.parametrize("name", ["model", "last", "records", "result", "diagnostics", "timing", "description", "seen"])
 def test_a_file_of_another_run_is_refused(name: str, done: RunDir, quick_config: RunConfig, tmp_path: Path) -> None:
-    """The same network on the same data with another seed: everything fits but what it says."""
+    """The same network on the same data with another seed: only the contents differ."""
     other = RunDir(run(dataclasses.replace(quick_config, seed=1), out=tmp_path / "other", device="cpu").path)
     file: Path = getattr(done, name)
     shutil.copy(getattr(other, name), file)
@@ -152,7 +154,7 @@ def test_the_model_of_another_step_is_not_taken_for_the_selected_one(done: RunDi
 
 
 def test_a_run_of_version_0_1_is_read_with_a_note(done: RunDir, caplog: pytest.LogCaptureFixture) -> None:
-    """It has no checksums, and nothing that came with them."""
+    """It has no checksums, nor the fields that were introduced with them."""
     expected = (done.read_result().target, done.read_records())
     for file, gone in {
         done.description: ("seen",),
@@ -180,7 +182,7 @@ def test_a_result_names_no_file_outside_of_its_run(done: RunDir, tmp_path: Path)
             done.require_whole(path)
 
 
-def test_nothing_is_verified_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_that_is_not_a_run_is_not_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path)]) == 2
     assert "contains no runs; name a run folder" in capsys.readouterr().err
     assert main(["verify", str(tmp_path / "nowhere")]) == 1

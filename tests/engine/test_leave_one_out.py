@@ -1,4 +1,4 @@
-"""What is held out: run by run, by the data's own parts, and for data of every odd shape."""
+"""Which domains are held out: in turn, by official splits, and for data of unusual shapes."""
 
 import dataclasses
 from contextlib import closing
@@ -45,19 +45,19 @@ def targets(config: RunConfig, domains: tuple[str, ...] = NAMES) -> list[tuple[s
     return [one.target for one in runs_of(config, domains)]
 
 
-def test_without_a_target_every_domain_is_held_out_in_turn_in_the_datas_order() -> None:
+def test_without_a_target_each_domain_is_held_out_in_turn_in_the_order_of_the_data() -> None:
     runs = runs_of(config_of(), NAMES)
     assert [one.target for one in runs] == [("a1",), ("a2",), ("b1",), ("b2",)]
     assert len({one.folder_name() for one in runs}) == 4
 
 
-def test_one_run_is_for_named_targets_and_one_for_none() -> None:
+def test_named_targets_and_no_target_are_one_run_each() -> None:
     assert targets(config_of(("b1", "a2"))) == [("b1", "a2")]
     assert targets(config_of(("none",))) == [()]
     assert targets(config_of(("none",)), ("none", "other")) == [("none",)], "a domain may have that name"
 
 
-def test_with_sources_alone_all_other_domains_are_the_target() -> None:
+def test_if_only_sources_are_named_all_other_domains_are_the_target() -> None:
     (one,) = runs_of(config_of(sources=("b1", "a1")), NAMES)
     assert (one.sources, one.target) == (("b1", "a1"), ("a2", "b2"))
     (one,) = runs_of(config_of(sources=NAMES), NAMES)
@@ -68,7 +68,7 @@ def test_with_sources_alone_all_other_domains_are_the_target() -> None:
     assert (one.sources, one.target) == (("a1",), ("b2",))
 
 
-def test_rotated_colored_mnist_holds_out_its_test_environment_alone() -> None:
+def test_rotated_colored_mnist_holds_out_only_its_test_environment() -> None:
     config = RunConfig(data=RotatedColoredMNIST(num_sources=3))
     assert targets(config, ("rot0-p0", "rot0-p0.1", "rot0-p0.2", "rot0-p0.5")) == [("rot0-p0.5",)]
 
@@ -84,13 +84,15 @@ def test_rotated_colored_mnist_holds_out_its_test_environment_alone() -> None:
         (config_of(), tuple("abcdefghijklmnopqrstu"), "has 21 domains, .* with --target, or train on all with --tar"),
     ],
 )
-def test_what_cannot_be_held_out_gets_one_sentence(config: RunConfig, domains: tuple[str, ...], sentence: str) -> None:
+def test_a_target_that_cannot_be_held_out_gives_one_sentence(
+    config: RunConfig, domains: tuple[str, ...], sentence: str
+) -> None:
     with pytest.raises(MessiError, match=sentence) as raised:
         runs_of(config, domains)
     assert "\n" not in str(raised.value)
 
 
-def test_twenty_domains_are_as_many_runs_and_one_domain_alone_can_be_trained_on() -> None:
+def test_twenty_domains_are_twenty_runs_and_a_single_domain_can_be_trained_on() -> None:
     assert len(runs_of(config_of(), tuple("abcdefghijklmnopqrst"))) == 20
     assert targets(config_of(("none",)), ("only",)) == [()]
 
@@ -133,7 +135,7 @@ def roles_of(examples: Examples) -> dict[str, dict[str, list[int]]]:
     }
 
 
-def test_the_five_parts_of_wilds_go_by_whether_their_domain_is_trained_on() -> None:
+def test_the_roles_of_the_five_parts_of_wilds_depend_on_whether_their_domain_is_trained_on() -> None:
     assert roles_of(examples_with(WILDS)) == {
         "train": {"1": [0, 1], "2": [6, 7]},
         "source_val": {"1": [2, 3], "2": [8, 9]},
@@ -143,7 +145,7 @@ def test_the_five_parts_of_wilds_go_by_whether_their_domain_is_trained_on() -> N
     }
 
 
-def test_plain_parts_of_the_same_names_go_the_same_way_and_the_case_does_not_matter() -> None:
+def test_part_names_without_a_prefix_are_split_alike_in_any_case() -> None:
     plain = [(domain, part.removeprefix("id_").upper()) for domain, part in WILDS]
     assert roles_of(examples_with(plain)) == roles_of(examples_with(WILDS))
     words = {"train": "Training", "val": "validation", "test": "Testing", "id_val": "dev-val", "id_test": "test_A"}
@@ -154,13 +156,13 @@ def test_plain_parts_of_the_same_names_go_the_same_way_and_the_case_does_not_mat
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        (["train", "holdout"], "official part 'holdout' is none of train, val and test; rename it"),
-        (["train", ""], "official part '' is none of train, val and test"),
+        (["train", "holdout"], "official part 'holdout' contains none of train, val and test; rename it"),
+        (["train", ""], "official part '' contains none of train, val and test"),
         (["val", "id_test"], "No official part is called train; there are: id_test, val"),
-        ([], "split 'official' needs data with official parts; choose --split stratified or domainbed"),
+        ([], "split 'official' requires data with official parts; choose --split stratified or domainbed"),
     ],
 )
-def test_parts_that_cannot_be_used_get_one_sentence(parts: list[str], sentence: str) -> None:
+def test_unusable_parts_give_one_sentence(parts: list[str], sentence: str) -> None:
     examples = examples_with([("x", part) for part in parts] or [("x", "train")])
     if not parts:
         examples = Examples(examples.inputs, examples.labels, examples.domains, ("c",), ("x",), "")
@@ -168,7 +170,7 @@ def test_parts_that_cannot_be_used_get_one_sentence(parts: list[str], sentence: 
         official_split(examples)
 
 
-def test_both_kinds_of_test_data_are_sealed_and_nothing_else() -> None:
+def test_both_kinds_of_test_data_are_sealed_and_no_other_data() -> None:
     examples = examples_with(WILDS)
     data = SealedData(examples, official_split(examples))
     sealed = {4, 5, 12, 13}
@@ -188,7 +190,7 @@ def test_both_kinds_of_test_data_are_sealed_and_nothing_else() -> None:
     assert [len(data.indices(role, domain)) for role, domain in tests] == [2, 2]
 
 
-def test_an_unseen_domain_with_validation_and_test_data_is_validated_on_before_the_end() -> None:
+def test_validation_data_of_an_unseen_domain_is_open_while_its_test_data_is_sealed() -> None:
     rows = [("1", "train"), ("1", "train"), ("9", "val"), ("9", "test"), ("9", "val"), ("9", "test")]
     examples = examples_with(rows)
     sealed = SealedData(examples, official_split(examples))
@@ -199,7 +201,7 @@ def test_an_unseen_domain_with_validation_and_test_data_is_validated_on_before_t
             sealed.labels(torch.tensor([2, index]))
 
 
-def test_the_part_of_the_target_that_is_not_reported_on_stays_sealed() -> None:
+def test_the_unreported_part_of_the_target_stays_sealed() -> None:
     examples = TwoSubsets(per_domain=50).load()
     split = make_split(examples, [3], SplitConfig(split="domainbed", validation_fraction=0.2, target_part="in"), seed=0)
     sealed = SealedData(examples, split)
@@ -210,7 +212,7 @@ def test_the_part_of_the_target_that_is_not_reported_on_stays_sealed() -> None:
 
 
 def save(path: Path, domains: list[str], labels: list[int], parts: list[str] | None = None) -> Arrays:
-    """Save features that say their class, so that there is something to learn."""
+    """Save features that encode their class, so that there is something to learn."""
     inputs = np.random.default_rng(0).normal(size=(len(domains), 3))
     inputs[:, 0] += np.array(labels)
     extra = {} if parts is None else {"split": np.array(parts)}
@@ -255,7 +257,7 @@ def test_an_official_run_selects_by_unseen_domains_and_reports_on_both_kinds_of_
 
 
 class BreaksOff(Stopwatch):
-    """Ends a run after its third step."""
+    """Stops a run after its third step."""
 
     def stepped(self, step: int) -> None:
         if step == 3:
@@ -263,7 +265,7 @@ class BreaksOff(Stopwatch):
 
 
 def unseen_macro_f1(path: Path) -> float:
-    """Return that of the model in a run folder, by the definition."""
+    """Return the macro F1 of the model in a run folder, computed by its definition."""
     model, loader = reopen(path, device="cpu")
     indices = torch.cat([loader.data.indices("unseen_val", d) for d in loader.data.domains("unseen_val")])
     labels = loader.data.labels(indices)
@@ -275,7 +277,7 @@ def unseen_macro_f1(path: Path) -> float:
     return sum(scores) / len(scores)
 
 
-def test_by_macro_f1_the_best_step_on_all_unseen_examples_is_kept_also_after_a_break(
+def test_macro_f1_selects_the_best_step_on_all_unseen_examples_also_in_a_resumed_run(
     wilds: Arrays, tmp_path: Path
 ) -> None:
     training = dataclasses.replace(OFFICIAL, selection="unseen_val_macro_f1", steps=6, evaluate_every=1)
@@ -329,12 +331,12 @@ def test_test_data_of_a_source_domain_cannot_be_read_during_training(
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (RunConfig(data=TwoSubsets(per_domain=20), training=OFFICIAL), "needs data with official parts"),
+        (RunConfig(data=TwoSubsets(per_domain=20), training=OFFICIAL), "requires data with official parts"),
         (RunConfig(data=TwoSubsets(per_domain=20), target=("a1", "a1")), "named twice"),
         (RunConfig(data=TwoSubsets(per_domain=20), target=("a1",), sources=("a1",)), "source and target: a1"),
     ],
 )
-def test_a_run_that_contradicts_its_data_or_itself_gets_one_sentence(
+def test_a_run_that_contradicts_its_data_or_itself_gives_one_sentence(
     config: RunConfig, sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(MessiError, match=sentence):
@@ -342,16 +344,16 @@ def test_a_run_that_contradicts_its_data_or_itself_gets_one_sentence(
     assert not (tmp_path / "run").exists()
 
 
-def test_an_official_split_takes_no_target_and_no_sources(wilds: Arrays, tmp_path: Path) -> None:
+def test_an_official_split_allows_no_target_and_no_sources(wilds: Arrays, tmp_path: Path) -> None:
     for config in (
         RunConfig(data=wilds, training=OFFICIAL, target=("1",)),
         RunConfig(data=wilds, training=OFFICIAL, sources=("1",)),
     ):
-        with pytest.raises(MessiError, match="split 'official' says itself which domains are trained on"):
+        with pytest.raises(MessiError, match="split 'official' defines the source domains itself"):
             run(config, out=tmp_path / "run", device="cpu")
 
 
-def test_selection_by_domains_that_are_not_there_gets_one_sentence(tmp_path: Path) -> None:
+def test_selection_by_missing_domains_gives_one_sentence(tmp_path: Path) -> None:
     training = TrainingConfig(selection="unseen_val", steps=1, batch_per_domain=2)
     config = RunConfig(data=TwoSubsets(per_domain=20), target=("a1",), training=training)
     with pytest.raises(MessiError, match=r"^selection 'unseen_val' requires .* choose another rule with .*\.$"):
@@ -376,7 +378,7 @@ ODD: dict[str, tuple[list[str], list[int], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_messi_runs_on_data_of_odd_shapes(case: str, tmp_path: Path) -> None:
+def test_messi_runs_on_data_of_unusual_shapes(case: str, tmp_path: Path) -> None:
     domains, labels, target = ODD[case]
     config = RunConfig(
         data=save(tmp_path / "odd.npz", domains, labels),
@@ -402,9 +404,9 @@ def test_243_domains_are_trained_on_a_few_at_a_time(tmp_path: Path) -> None:
     assert len(run(config, out=tmp_path / "run", device="cpu").source_val) == 243
 
 
-def test_a_domain_too_small_to_be_split_and_a_batch_of_too_many_domains_get_one_sentence(tmp_path: Path) -> None:
+def test_a_domain_that_is_too_small_and_a_batch_of_too_many_domains_give_one_sentence(tmp_path: Path) -> None:
     lone = save(tmp_path / "lone.npz", [*numbered(2, 4), "lone"], [0, 1] * 4 + [0])
-    with pytest.raises(MessiError, match="domain 'lone' has 1 of the 2 examples"):
+    with pytest.raises(MessiError, match="domain 'lone' requires at least 2 examples, but has 1"):
         run(RunConfig(data=lone, target=("d000",)), out=tmp_path / "run", device="cpu")
     few = RunConfig(
         data=TwoSubsets(per_domain=20), target=("a1",), training=TrainingConfig(domains_per_batch=4, steps=1)

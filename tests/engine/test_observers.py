@@ -1,4 +1,4 @@
-"""How long training and prediction took, beside the result and never in it."""
+"""Times of training and prediction are saved separately from the result."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from messi.engine.run import run
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that tests advance."""
 
     now = 50.0
 
@@ -60,7 +60,7 @@ def test_steps_are_timed_after_the_first_hundred(
     assert timing.resumed_after_step == begun
 
 
-def test_a_run_says_how_long_it_took_and_its_result_does_not(tmp_path: Path, quick_config: RunConfig) -> None:
+def test_a_run_saves_its_times_outside_of_its_result(tmp_path: Path, quick_config: RunConfig) -> None:
     longer = TrainingConfig(steps=130, evaluate_every=10, batch_per_domain=8)
     folder = RunDir(run(dataclasses.replace(quick_config, training=longer), out=tmp_path / "run", device="cpu").path)
     timing = folder.read_timing()
@@ -73,7 +73,7 @@ def test_a_run_says_how_long_it_took_and_its_result_does_not(tmp_path: Path, qui
     assert "seconds" not in folder.result.read_text()
 
 
-def test_the_result_tells_of_every_role_as_a_whole(tmp_path: Path, quick_config: RunConfig) -> None:
+def test_the_result_includes_the_scores_of_every_role_as_a_whole(tmp_path: Path, quick_config: RunConfig) -> None:
     folder = RunDir(run(quick_config, out=tmp_path / "run", device="cpu").path)
     result = json.loads(folder.result.read_text())
     roles = result["roles"]

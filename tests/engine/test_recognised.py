@@ -1,4 +1,4 @@
-"""Whatever is done to a copy of a run's data, what the run has seen is never measured as a target."""
+"""Examples that a run has seen are never evaluated as a target, however a copy of its data was changed."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ def train(root: Path, out: Path, protocol: ProtocolName = "messi") -> Path:
 
 @pytest.fixture
 def trained(make_folder: MakeFolder, tmp_path: Path) -> Path:
-    """A run on the folder ``images``: of 10 images of each class 6 are trained on and 4 validate."""
+    """A run on the folder ``images``: of 10 images per class, 6 are for training and 4 for validation."""
     return train(make_folder(), tmp_path / "run")
 
 
@@ -60,7 +60,7 @@ def roles(records: list[EvaluationRecord], role: Role) -> list[EvaluationRecord]
 
 @pytest.mark.parametrize("protocol", ["messi", "domainbed"])
 @pytest.mark.parametrize("how", ["copied", "renamed", "linked", "in a table"])
-def test_the_same_data_elsewhere_is_the_data_of_the_run(
+def test_the_same_data_at_another_path_is_the_data_of_the_run(
     how: str, protocol: ProtocolName, make_folder: MakeFolder, tmp_path: Path
 ) -> None:
     root = make_folder()
@@ -85,7 +85,7 @@ def test_the_same_data_elsewhere_is_the_data_of_the_run(
     assert evaluate_run(Path(lone), data=data, device="cpu") == before
 
 
-def test_new_images_beside_the_seen_ones_are_the_only_targets_in_a_source_domain(
+def test_only_new_images_are_targets_in_a_source_domain(
     trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = evaluate_run(trained, device="cpu")
@@ -137,7 +137,7 @@ def test_renamed_domains_swapped_labels_and_other_file_names_hide_nothing(traine
 
 
 def test_a_subset_has_the_roles_of_its_examples(trained: Path, tmp_path: Path) -> None:
-    """Of one class of one domain, each image by itself: its role is the same as in the whole."""
+    """Each image of a class of a domain, evaluated alone, has the same role as in the whole data."""
     found: list[Role] = []
     for number in range(10):
         root = tmp_path / f"one-{number}" / "place"
@@ -150,7 +150,9 @@ def test_a_subset_has_the_roles_of_its_examples(trained: Path, tmp_path: Path) -
     assert evaluate(trained, tmp_path / "target only") == roles(evaluate_run(trained, device="cpu"), "target")
 
 
-def test_an_image_of_the_target_that_was_also_trained_on_is_no_target(make_folder: MakeFolder, tmp_path: Path) -> None:
+def test_an_image_of_the_target_that_was_also_trained_on_is_not_a_target(
+    make_folder: MakeFolder, tmp_path: Path
+) -> None:
     root = make_folder()
     for number in range(10):
         shutil.copy(root / "paint" / "across" / f"{number}.png", root / TARGET / "across")
@@ -187,7 +189,7 @@ def test_features_and_official_parts_are_recognised_too(tmp_path: Path) -> None:
     assert counts(new) == {("target", domain): 20 for domain in "abcd"}
 
 
-def test_where_it_cannot_be_told_what_was_trained_on_this_is_said(
+def test_if_the_training_examples_are_unknown_this_is_reported(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = tmp_path / "images"
@@ -203,7 +205,7 @@ def test_where_it_cannot_be_told_what_was_trained_on_this_is_said(
     assert "it was trained by an earlier version of messi" in caplog.text
 
 
-def test_what_was_seen_must_be_there_whole_and_of_this_very_run_and_can_be_written_again(
+def test_the_file_of_seen_examples_must_be_complete_and_of_this_run_and_can_be_rewritten(
     trained: Path, tmp_path: Path
 ) -> None:
     folder, root = RunDir(trained), tmp_path / "images"
@@ -227,9 +229,7 @@ def test_what_was_seen_must_be_there_whole_and_of_this_very_run_and_can_be_writt
 
 @pytest.mark.parametrize("given", ["folder", "file", "link to the file"])
 @pytest.mark.parametrize("place", ["its own", "a copy", "only the target"])
-def test_until_a_run_is_finished_nothing_is_measured_with_its_model(
-    given: str, place: str, trained: Path, tmp_path: Path
-) -> None:
+def test_the_model_of_an_unfinished_run_is_not_evaluated(given: str, place: str, trained: Path, tmp_path: Path) -> None:
     RunDir(trained).result.unlink()
     path = {"folder": trained, "file": trained / "model.safetensors", "link to the file": tmp_path / "link"}[given]
     (tmp_path / "link").symlink_to(trained / "model.safetensors")
@@ -244,7 +244,7 @@ def test_until_a_run_is_finished_nothing_is_measured_with_its_model(
         evaluate_run(path, data=data, device="cpu")
 
 
-def test_a_model_file_in_its_run_folder_is_measured_like_the_folder(trained: Path, tmp_path: Path) -> None:
+def test_a_model_file_in_its_run_folder_is_evaluated_like_the_folder(trained: Path, tmp_path: Path) -> None:
     assert evaluate_run(trained / "model.safetensors", device="cpu") == evaluate_run(trained, device="cpu")
     lone = shutil.copy(trained / "model.safetensors", tmp_path / "lone.safetensors")
     with pytest.raises(MessiError, match=r"is a model outside of its run folder; name the data .* with --data"):

@@ -1,4 +1,4 @@
-"""A run that was killed anywhere ends, after the same command again, bit for bit like one that was not."""
+"""Repeating the command of a killed run gives the same bits as an undisturbed run, wherever it was killed."""
 
 import json
 import signal
@@ -47,7 +47,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         pytest.param(["hold:last-15 step:19", "hold:last-23 step:23"], id="and of a later one, then at the last"),
     ],
 )
-def test_killed_and_continued_equals_undisturbed(
+def test_a_killed_and_resumed_run_equals_an_undisturbed_one(
     tmp_path: Path, undisturbed: dict[str, bytes], places: list[str]
 ) -> None:
     folder = tmp_path / "run"
@@ -59,10 +59,10 @@ def test_killed_and_continued_equals_undisturbed(
     assert list(folder.glob("*.tmp")) == []
 
 
-def test_a_run_killed_before_the_selected_model_is_whole_writes_it_again(
+def test_a_run_killed_while_it_saves_the_selected_model_saves_it_again(
     tmp_path: Path, undisturbed: dict[str, bytes]
 ) -> None:
-    """Were the checkpoint there before the model, training would go on from it and never save that model."""
+    """If the checkpoint were written before the model, training would resume from it and never save that model."""
     folder, selected = tmp_path / "run", json.loads(undisturbed["result.json"])["selected_step"]
     killed = drive(folder, f"hold:model-{selected}", f"step:{min(selected + 1, 23)}")
     assert killed.returncode == -signal.SIGKILL
@@ -70,7 +70,7 @@ def test_a_run_killed_before_the_selected_model_is_whole_writes_it_again(
     assert contents(folder) == undisturbed
 
 
-def test_a_process_killed_while_it_writes_and_trains_leaves_the_earlier_checkpoint(
+def test_a_process_killed_while_it_writes_keeps_the_earlier_checkpoint(
     tmp_path: Path, undisturbed: dict[str, bytes]
 ) -> None:
     folder = RunDir(tmp_path / "run")
@@ -88,7 +88,7 @@ def test_a_process_killed_while_it_writes_and_trains_leaves_the_earlier_checkpoi
 
 
 @pytest.mark.parametrize("how", ["int", "term"])
-def test_a_request_to_stop_ends_cleanly_and_the_run_goes_on_from_that_very_step(
+def test_a_requested_stop_is_clean_and_the_run_resumes_from_that_step(
     tmp_path: Path, undisturbed: dict[str, bytes], how: str
 ) -> None:
     folder = tmp_path / "run"
@@ -104,7 +104,7 @@ def test_a_request_to_stop_ends_cleanly_and_the_run_goes_on_from_that_very_step(
     assert contents(folder) == undisturbed
 
 
-def test_a_finished_command_says_so_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_finished_run_is_reported_and_not_changed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     drive(folder)
     before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.rglob("*") if file.is_file()}

@@ -25,9 +25,7 @@ from messi.evaluation.model import load
 from messi.evaluation.selection import select
 
 
-def test_the_records_hold_what_was_measured_and_the_model_is_the_selected_one(
-    tmp_path: Path, quick_config: RunConfig
-) -> None:
+def test_the_records_are_complete_and_the_model_is_the_selected_one(tmp_path: Path, quick_config: RunConfig) -> None:
     result = run(quick_config, out=tmp_path / "run", device="cpu")
     records = RunDir(result.path).read_records()
     trained = [record for record in records if isinstance(record, TrainRecord)]
@@ -56,7 +54,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path: Pat
     assert a != c
 
 
-def test_a_run_leaves_the_callers_random_stream_and_settings_alone(tmp_path: Path, quick_config: RunConfig) -> None:
+def test_a_run_does_not_change_the_callers_random_state_and_settings(tmp_path: Path, quick_config: RunConfig) -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
@@ -144,10 +142,8 @@ def test_a_finished_run_is_refused_if_its_data_has_changed(tmp_path: Path, quick
     assert run(config, out=tmp_path / "run", device="cpu") == dataclasses.replace(first, fresh=False)
 
 
-def test_a_run_that_another_process_finished_meanwhile_is_left_as_it_is(
-    tmp_path: Path, quick_config: RunConfig
-) -> None:
-    """To do its end again would cut the records of a run that says that it is done."""
+def test_a_run_that_another_process_has_finished_is_not_changed(tmp_path: Path, quick_config: RunConfig) -> None:
+    """Finishing it again would truncate the records of a finished run."""
 
     def load_slowly() -> Examples:
         run(quick_config, out=tmp_path / "run", device="cpu")
@@ -164,7 +160,7 @@ def test_a_checkpoint_cut_short_is_named(tmp_path: Path, quick_config: RunConfig
     folder = RunDir(run(quick_config, out=tmp_path / "run", device="cpu").path)
     folder.result.unlink()
     folder.last.write_bytes(folder.last.read_bytes()[:1000])
-    with pytest.raises(MessiError, match=r"last.safetensors is damaged or cut short"):
+    with pytest.raises(MessiError, match=r"last.safetensors is damaged, truncated or"):
         run(quick_config, out=tmp_path / "run", device="cpu")
 
 
@@ -195,7 +191,7 @@ def test_a_run_stops_with_one_sentence_if_the_system_refuses_to_write(
 
 
 class FillsTheDisk:
-    """Writes a file after step 5, once its checkpoint is there, until the disk is full."""
+    """Fills the disk with a file after the checkpoint of step 5."""
 
     def __init__(self, filler: Path, checkpoint: Path) -> None:
         self.filler, self.checkpoint = filler, checkpoint
@@ -228,7 +224,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_on_a_full_disk_the_run_stops_and_the_earlier_checkpoint_stays(
+def test_a_full_disk_stops_the_run_and_keeps_the_earlier_checkpoint(
     tmp_path: Path, small_disk: Path, quick_config: RunConfig
 ) -> None:
     filler, out = small_disk / "filler", small_disk / "run"

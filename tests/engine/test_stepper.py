@@ -1,4 +1,4 @@
-"""SAM and SAGM against a transcription of their formulas, and what a stepper leaves alone."""
+"""SAM and SAGM against a transcription of their formulas, and what a stepper must not change."""
 
 import copy
 
@@ -60,7 +60,7 @@ def transcribed(model: Network, batch: Batch, flatness: Flatness) -> list[Tensor
 
 
 @pytest.mark.parametrize("flatness", ["sam", "sagm"])
-def test_every_step_is_that_of_the_formula(flatness: Flatness) -> None:
+def test_every_step_follows_the_formula(flatness: Flatness) -> None:
     model, twin = network(), network()
     stepper = AdamStepper(
         model,
@@ -106,7 +106,7 @@ def test_a_reset_forgets_the_past() -> None:
 
 
 class TwoGroups(Algorithm):
-    """Steps one of two numbers at a time."""
+    """Updates one of two numbers at a time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class TwoGroups(Algorithm):
         raise NotImplementedError
 
 
-def test_a_step_of_a_group_moves_nothing_else_and_at_its_own_rate() -> None:
+def test_a_step_updates_only_its_group_and_with_its_learning_rate() -> None:
     model = TwoGroups()
     stepper = AdamStepper(model, OptimizerConfig(learning_rate=0.1, weight_decay=0))
     for step, expected in ((1, [1.0, 0.5]), (2, [0.9, 0.5])):

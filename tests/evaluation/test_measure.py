@@ -1,4 +1,4 @@
-"""A role as a whole: all of its examples together, whatever their domain."""
+"""The scores of a role as a whole: all of its examples together, regardless of their domain."""
 
 from dataclasses import asdict
 
@@ -15,7 +15,7 @@ def predicted(labels: list[int], said: list[int]) -> Predictions:
 
 
 def test_a_role_is_scored_over_the_examples_of_all_domains_and_not_domain_by_domain() -> None:
-    """Of class 0 three in four are found and none is said wrongly: 6/7; of class 1 both, one wrongly said: 4/5.
+    """Class 0: three of four found, no false positive: 6/7. Class 1: both found, one false positive: 4/5.
 
     The first domain alone has a macro F1 of (4/5 + 2/3) / 2, the second of 1: their mean is another number.
     """

@@ -1,4 +1,4 @@
-"""Numbers from predictions."""
+"""Metrics of predictions."""
 
 import torch
 from torch.nn import functional
@@ -19,12 +19,12 @@ def test_macro_f1_by_hand() -> None:
 
 
 def test_macro_f1_is_the_mean_over_the_classes_that_occur() -> None:
-    """Class 3 is said once and is no label: it takes from class 0, and has no F1 of its own to lower the mean."""
+    """Class 3 is predicted once but never occurs: it lowers the recall of class 0 and has no F1 of its own."""
     labels = torch.tensor([0, 0, 1])
     assert macro_f1(class_counts(answers(0, 3, 1), labels)) == (2 / 3 + 1) / 2
 
 
-def test_macro_f1_of_right_and_of_wrong_answers() -> None:
+def test_macro_f1_of_correct_and_of_wrong_predictions() -> None:
     labels = torch.tensor([2, 0, 1, 2])
     assert macro_f1(class_counts(answers(2, 0, 1, 2), labels)) == 1.0
     assert macro_f1(class_counts(answers(3, 3, 3, 3), labels)) == 0.0

@@ -25,13 +25,13 @@ def test_the_mean_over_domains_decides_and_ties_go_to_the_first_step() -> None:
     assert select(reversed(records)).step == 20
 
 
-def test_what_the_target_says_changes_nothing() -> None:
+def test_target_records_change_nothing() -> None:
     sources = [evaluation(10, "a", 0.9), evaluation(20, "a", 0.8)]
     target = [evaluation(10, "t", 0.0, "target"), evaluation(20, "t", 1.0, "target")]
     assert select(sources) == select([*target, *sources])
 
 
-def test_a_rule_that_reads_a_role_it_did_not_name_is_stopped() -> None:
+def test_a_rule_that_reads_an_undeclared_role_raises() -> None:
     for rule in RULES.values():
         reader = Reader([evaluation(10, "t", 1.0, "target"), whole(10, 1.0, "target")], rule.role, rule.name)
         for read in (reader.accuracies, reader.macro_f1):
@@ -56,7 +56,7 @@ def test_macro_f1_over_all_unseen_examples_decides_and_not_their_accuracy() -> N
 
 @pytest.mark.parametrize("recorded", [(), (20, 30)])
 def test_a_run_that_did_not_record_macro_f1_at_every_evaluation_is_not_selected_by_it(recorded: tuple[int]) -> None:
-    """The best step could be one of which nothing is known."""
+    """The best step could be one without a record."""
     records = [*UNSEEN, *(whole(step, 0.4) for step in recorded)]
     with pytest.raises(MessiError, match=r"'unseen_val_macro_f1' requires the macro F1 .* train again, or select by"):
         select(records, "unseen_val_macro_f1")

@@ -1,4 +1,4 @@
-"""A model file comes from anybody: it is read, never run, whatever it says."""
+"""A model file may come from anybody: it is read, and never makes messi run code."""
 
 import time
 from pathlib import Path
@@ -48,7 +48,7 @@ def trained(tmp_path: Path) -> RunDir:
 
 
 def forged(folder: RunDir, path: Path, **changes: Any) -> Path:
-    """Write a model file that says something else, with a checksum that fits."""
+    """Write a model file with changed values and a matching checksum."""
     tensors, description = read_tensors(folder.model)
     for key, value in changes.items():
         part = description
@@ -62,7 +62,7 @@ def forged(folder: RunDir, path: Path, **changes: Any) -> Path:
 
 @pytest.mark.parametrize("absolute", [True, False])
 @pytest.mark.parametrize("part", ["algorithm", "data"])
-def test_a_file_that_a_model_names_is_not_run(
+def test_a_file_named_in_a_model_is_not_run(
     part: str, trained: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, absolute: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -79,7 +79,7 @@ def test_a_file_that_a_model_names_is_not_run(
     assert not (tmp_path / "was_run").exists()
 
 
-def test_a_method_of_ones_own_is_run_when_it_is_named_and_a_change_of_it_is_told(
+def test_a_users_own_method_is_run_if_it_is_named_and_a_change_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = tmp_path / "mine.py"
@@ -126,7 +126,7 @@ def test_a_method_of_ones_own_is_run_when_it_is_named_and_a_change_of_it_is_told
     ],
     ids=str,
 )
-def test_wrong_values_with_a_fitting_checksum_get_one_sentence(
+def test_wrong_values_with_a_matching_checksum_give_one_sentence(
     changes: dict[str, Any], trained: RunDir, tmp_path: Path
 ) -> None:
     file = forged(trained, tmp_path / "forged.safetensors", **changes)
@@ -137,7 +137,7 @@ def test_wrong_values_with_a_fitting_checksum_get_one_sentence(
     assert time.monotonic() - start < 10, "nothing large is made before it is refused"
 
 
-def test_weights_that_are_no_numbers_answer_with_a_sentence_and_not_with_nan(trained: RunDir, tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_give_a_sentence_instead_of_nan(trained: RunDir, tmp_path: Path) -> None:
     tensors, description = read_tensors(trained.model)
     next(tensor for name, tensor in tensors.items() if name.endswith("bias"))[0] = torch.nan
     write_tensors(tmp_path / "nan.safetensors", tensors, description)
@@ -147,7 +147,7 @@ def test_weights_that_are_no_numbers_answer_with_a_sentence_and_not_with_nan(tra
 
 
 def test_a_network_from_a_file_is_built_without_drawing_its_parameters() -> None:
-    """Its buffers are computed, and what is trainable stays so."""
+    """Its buffers are computed, and trainable parameters stay trainable."""
     config = EncoderConfig(backbone="resnet18", pretrained=False)
     torch.manual_seed(0)
     drawn = config.build((3, 32, 32))

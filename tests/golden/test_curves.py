@@ -1,6 +1,6 @@
 """The first 20 losses of every method, as numbers in a file: a change of one needs a line in the changelog.
 
-To write them anew: MESSI_WRITE_GOLDEN=1 pytest tests/golden
+To write them again: MESSI_WRITE_GOLDEN=1 pytest tests/golden
 """
 
 import json
@@ -19,7 +19,7 @@ from messi.engine.run import run
 from messi.models.encoder import EncoderConfig
 
 BACKBONES = {"mixstyle": "tiny_cnn", "gmoe": "test_vit", "omoe": "test_vit", "dynmoe": "test_vit"}
-"""Of methods that need images; they train on digits."""
+"""Methods that require images; they train on digits."""
 
 
 def config(name: str) -> RunConfig:

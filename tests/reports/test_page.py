@@ -196,7 +196,7 @@ def test_settings_that_only_one_method_has_do_not_differ(tmp_path: Path) -> None
 def test_diagnostics_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     path = Sample(diagnostics=document()).write(tmp_path / "run")
     file = path / "diagnostics.json"
-    for content, reason in (("{", "is damaged: Expecting property name"), ("[]", "it must hold one JSON object")):
+    for content, reason in (("{", "is damaged: Expecting property name"), ("[]", "it must contain one JSON object")):
         file.write_text(content)
         with pytest.raises(MessiError, match=rf"diagnostics\.json .*{reason}.* Or remove it to get a report"):
             write_report([path], tmp_path / "page.html")
