@@ -25,7 +25,7 @@ def test_maps_are_those_of_the_file_and_the_records(tmp_path: Path) -> None:
     found = document()
     by_domain, by_class, joint = routing_maps(run_of(tmp_path, found))
     assert [list(row.values) for row in by_class.groups[0].rows] == found["routing"]["by_class"]
-    assert (by_class.seen, found["examples"]) == ("n = 80", 80)
+    assert (by_class.note, found["examples"]) == ("Validation part of the source domains, n = 80.", 80)
     # The others are those of the records, of all examples: 7 cats and 9 dogs in each domain.
     rows = by_domain.groups[0].rows
     assert [(row.name, row.count) for row in rows] == [("sketch (target, unseen)", 16), ("photo", 16), ("art", 16)]
@@ -43,7 +43,7 @@ def test_of_many_classes_the_most_decided_are_shown(tmp_path: Path) -> None:
     found["routing"]["by_class"] = [[0.5, 0.5]] * 30 + [[0.1 + number / 1000, 0.9] for number in range(70)]
     _, by_class, _ = routing_maps(run_of(tmp_path, found))
     assert len(by_class.groups[0].rows) == MOST_ROWS
-    assert by_class.left_out == 40
+    assert "40 more are not shown" in by_class.note
     assert by_class.groups[0].rows[0].name == "class 30"
 
 

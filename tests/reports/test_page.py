@@ -1,6 +1,7 @@
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from PIL import Image
 from messi.core.documents import write_document
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, Record, TrainRecord
-from messi.reports.page import write_report
-from messi.reports.runs import read_run
+from messi.reports import diagnostics
+from messi.reports.charts import Chart, Series
+from messi.reports.html import render_page
+from messi.reports.page import run_values, write_report
+from messi.reports.runs import FinishedRun, read_run
 from messi.reports.settings import settings_table
 
 from .documents import document
@@ -223,18 +227,16 @@ def test_ten_runs_of_many_domains_and_classes_stay_small(tmp_path: Path) -> None
         EvaluationRecord(step=step, role="source_val", domain=domain, count=30, accuracy=step / 5000, loss=0.1)
         for step in range(200, 5001, 200) for domain in domains
     ]  # fmt: skip
-    samples = [
-        Sample(
-            seed=seed,
-            steps=5000,
-            sources=dict.fromkeys(domains, (0.5, 0.8, 0.7)),
-            classes=tuple(classes),
-            more=tuple(more),
-            diagnostics=diagnostics,
-        )
-        for seed in range(10)
-    ]  # fmt: skip
-    page = page_of(tmp_path / "page.html", *samples)
+    sample = Sample(
+        steps=5000,
+        sources=dict.fromkeys(domains, (0.5, 0.8, 0.7)),
+        classes=tuple(classes),
+        more=tuple(more),
+        diagnostics=diagnostics,
+    )
+    run = read_run(sample.write(tmp_path / "run"))  # reading ten such runs takes most of the time
+    runs = [replace(run, seed=seed, config={**run.config, "seed": seed}) for seed in range(10)]
+    page = render_page("page.html", **run_values(runs))
     assert len(page.encode()) < 5_000_000
     assert "20 classes and 21 pairs of domains with the largest weights; not shown: 325 classes, 169 pairs." in page
     assert "the most concentrated routing; 285 more are not shown" in page
@@ -251,3 +253,20 @@ def test_a_page_is_written_without_torch(tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     assert subprocess.run([sys.executable, "-c", code, str(path), str(out)], check=False).returncode == 0
     assert out.exists()
+
+
+def test_a_section_of_charts_requires_only_its_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(run: FinishedRun) -> list[Chart]:
+        if not run.diagnostics:
+            return []
+        points = {1.0: run.diagnostics["probe"]["accuracy"], 2.0: 0.5}
+        return [Chart(title="Probe by layer", x="layer {}", series=(Series("probe", points),), note="Of two layers.")]
+
+    kind = diagnostics._Kind(build, "No probes", "there are none", title="Probes", caption="What layers reveal.")
+    monkeypatch.setitem(diagnostics._KINDS, "probes", kind)
+    page = page_of(tmp_path / "page.html", Sample(diagnostics=document()), Sample(algorithm="erm", experts=()))
+    section = page[page.index('<section id="probes">') :].partition("</section>")[0]
+    parts = ("Probes", "What layers reveal.", "Probe by layer", "layer 1\nprobe: 0.61", "Of two layers.")
+    assert [part for part in parts if part not in section] == []
+    assert "No probes to show for erm: the run folder has no diagnostics.json." in section
+    assert '<a href="#probes">Probes</a>' in page

@@ -65,7 +65,7 @@ def test_a_run_that_is_not_finished_is_named(tmp_path: Path) -> None:
 def test_a_run_that_lacks_a_value_is_named(tmp_path: Path) -> None:
     path = Sample().write(tmp_path / "old")
     write_document(path / "result.json", {"selection": "source_val", "validation": "source_val", "target_part": "all"})
-    with pytest.raises(MessiError, match=r"old/result\.json is not one that this .* read: selected_step is missing"):
+    with pytest.raises(MessiError, match=r"old/result\.json cannot be read by this version: selected_step is missing"):
         read_run(path)
 
 

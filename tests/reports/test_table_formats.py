@@ -159,7 +159,7 @@ def test_html() -> None:
         ["OMoE", "DeiT-S/16", "87.3 ± 0.4", "1.3 ± 0.3"],
         ["MESSI", "DeiT-S/16", "90.5 n = 1 … / paper 90.9 (\u22120.4)", "… / paper \u22120.2 ± 0.3"],
     ]
-    # Sorting reads the whole number; a cell without one has an empty value, so that its words are not sorted as numbers.
+    # Sorting reads the whole number; without one the value is empty, or words would be sorted among the numbers.
     assert page.values == [
         *(None, "86.04", "1.26"),
         *(None, "", "1.34"),
