@@ -1,5 +1,5 @@
-# Needs python3 (3.11 or newer), pip and make. The environment is made without the venv package's own pip,
-# because a bare Debian has none.
+# Requires python3 (3.11 or newer), pip and make. The environment is created without pip from the venv package,
+# because a bare Debian does not have it.
 PYTHON ?= python3
 BIN := .venv/bin
 

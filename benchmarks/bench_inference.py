@@ -116,12 +116,12 @@ def batches(images: Images, number: int) -> Iterator[Images]:
 
 def make_pictures(number: int) -> Tensor:
     """Return random smooth colours with noise, as photographs have."""
-    stream = torch.Generator(DEVICE).manual_seed(0)
+    generator = torch.Generator(DEVICE).manual_seed(0)
     parts = []
     for start in range(0, number, BATCH):
-        coarse = torch.rand(min(BATCH, number - start), 3, 6, 6, generator=stream, device=DEVICE)
+        coarse = torch.rand(min(BATCH, number - start), 3, 6, 6, generator=generator, device=DEVICE)
         smooth = torch.nn.functional.interpolate(coarse, (SIDE, SIDE), mode="bilinear")
-        noise = torch.rand(smooth.shape, generator=stream, device=DEVICE)
+        noise = torch.rand(smooth.shape, generator=generator, device=DEVICE)
         parts.append((255 * (0.7 * smooth + 0.3 * noise)).to(torch.uint8).cpu())
     return torch.cat(parts)
 

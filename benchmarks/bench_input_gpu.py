@@ -51,21 +51,21 @@ HELD_TO_MS, HELD_TO_RATIO = 1.0, 1.03
 
 def make_images() -> Images:
     """Return random smooth colours with noise, like photographs, packed like a store."""
-    stream = torch.Generator(DEVICE).manual_seed(0)
+    generator = torch.Generator(DEVICE).manual_seed(0)
     parts = []
     for start in range(0, NUMBER, 500):
         number = min(500, NUMBER - start)
-        coarse = torch.rand(number, 3, 6, 6, generator=stream, device=DEVICE)
+        coarse = torch.rand(number, 3, 6, 6, generator=generator, device=DEVICE)
         smooth = torch.nn.functional.interpolate(coarse, (SIDE, SIDE), mode="bilinear")
-        noise = torch.rand(smooth.shape, generator=stream, device=DEVICE)
+        noise = torch.rand(smooth.shape, generator=generator, device=DEVICE)
         parts.append((255 * (0.7 * smooth + 0.3 * noise)).to(torch.uint8).cpu())
     return Images.pack(torch.cat(parts))
 
 
 def make_loader(images: Images) -> Loader:
-    stream = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     domains = torch.arange(NUMBER) % DOMAINS
-    labels = torch.randint(CLASSES, (NUMBER,), generator=stream)
+    labels = torch.randint(CLASSES, (NUMBER,), generator=generator)
     names = tuple(str(d) for d in range(DOMAINS))
     examples = Examples(images, labels, domains, tuple("abcdefg"), names, "random")
     split = make_split(

@@ -94,10 +94,10 @@ def assert_captured_is_eager() -> None:
 
 def answers(encoder: Encoder, images: Tensor, *, low: bool) -> tuple[Tensor, Tensor]:
     """Return the features, and the gradients of all parameters as one vector."""
-    stream = torch.Generator(DEVICE).manual_seed(2)
+    generator = torch.Generator(DEVICE).manual_seed(2)
     with torch.autocast("cuda", torch.bfloat16, enabled=low):
         features = encoder(images).float()
-    above = torch.randn(features.shape, generator=stream, device=DEVICE)
+    above = torch.randn(features.shape, generator=generator, device=DEVICE)
     gradients = torch.autograd.grad(features, list(encoder.parameters()), above)
     return features.detach().double(), torch.cat([gradient.double().flatten() for gradient in gradients])
 

@@ -77,13 +77,13 @@ Result = tuple[Tensor, Tensor]
 
 def make_batch(shape: Shape) -> Batch:
     """Return features that differ by class, domain and image, like those of an encoder."""
-    stream = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     domains = torch.arange(shape.images) * shape.domains // shape.images
-    labels = torch.randint(shape.classes, domains.shape, generator=stream)
-    by_class = torch.randn(shape.experts, shape.classes, WIDTH, generator=stream)[:, labels]
-    by_domain = torch.randn(shape.experts, shape.domains, WIDTH, generator=stream)[:, domains]
-    by_image = torch.randn(shape.experts, shape.images, WIDTH, generator=stream)
-    routing = torch.randn(shape.images, shape.experts, generator=stream).softmax(-1)
+    labels = torch.randint(shape.classes, domains.shape, generator=generator)
+    by_class = torch.randn(shape.experts, shape.classes, WIDTH, generator=generator)[:, labels]
+    by_domain = torch.randn(shape.experts, shape.domains, WIDTH, generator=generator)[:, domains]
+    by_image = torch.randn(shape.experts, shape.images, WIDTH, generator=generator)
+    routing = torch.randn(shape.images, shape.experts, generator=generator).softmax(-1)
     return send(Batch(by_class + by_domain / 2 + by_image, routing, labels, domains), DEVICE, torch.float32)
 
 

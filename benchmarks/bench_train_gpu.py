@@ -61,9 +61,9 @@ class Watch(TensorBoard):
 
 
 def make_examples(images: Images) -> Examples:
-    stream = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     domains = torch.arange(len(images)) % len(DOMAINS)
-    labels = torch.randint(7, (len(images),), generator=stream)
+    labels = torch.randint(7, (len(images),), generator=generator)
     return Examples(images, labels, domains, tuple("abcdefg"), DOMAINS, "random")
 
 

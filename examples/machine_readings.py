@@ -26,9 +26,9 @@ class MachineReadings(messi.DataConfig):
     augmentation: ClassVar[Literal["none"]] = "none"
     path: str
 
-    def load(self, watcher: object = None) -> messi.Examples:
+    def load(self, progress: object = None) -> messi.Examples:
         """Read the file; the fingerprint changes with its content."""
-        del watcher  # is told about downloads and decoding; there are none
+        del progress  # would report downloads and decoding; there are none
         content = Path(self.path).read_text()
         rows = list(csv.reader(content.splitlines()))
         classes, machines = (tuple(sorted({row[column] for row in rows})) for column in (-2, -1))

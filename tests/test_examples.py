@@ -74,7 +74,7 @@ def test_it_trains_predicts_and_resumes_like_any_other(
     assert len(load(tmp_path / "run", algorithm=EXAMPLE).predict([folder / "paint" / "across" / "0.png"]).labels) == 1
     capsys.readouterr()
     assert main(command) == 0
-    assert "finished already" in capsys.readouterr().out
+    assert "already finished" in capsys.readouterr().out
 
 
 def test_a_changed_file_is_another_config(tmp_path: Path) -> None:

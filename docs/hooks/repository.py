@@ -43,13 +43,15 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """Turn links to files of the repository into links to their pages."""
     del config, files
     here = page.file.src_uri
-    origin = _repository_path(page.file)
+    if here.startswith("source/"):
+        return markdown
+    origin = f"docs/{here}" if (ROOT / "docs" / here).exists() else here
 
     def replace(match: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), match[1]))
         return posixpath.relpath(_site_uri(path), posixpath.dirname(here) or ".")
 
-    return _LINK.sub(replace, markdown) if origin else markdown
+    return _LINK.sub(replace, markdown)
 
 
 def _linked(page: str) -> Iterator[str]:
@@ -79,9 +81,3 @@ def _site_uri(path: str) -> str:
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return path if path.endswith(".md") or Path(path).suffix in _COPIED else f"source/{path}.md"
-
-
-def _repository_path(file: File) -> str | None:
-    if file.src_uri.startswith("source/"):
-        return None
-    return f"docs/{file.src_uri}" if (ROOT / "docs" / file.src_uri).exists() else file.src_uri

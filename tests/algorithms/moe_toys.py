@@ -25,10 +25,10 @@ def make(name: str, *, num_domains: int = 3, **settings: Any) -> Any:
 
 def separable(seed: int, *, num_domains: int = 3, per_domain: int = 8) -> Batch:
     """Two classes of different brightness, with noise and a different colour in every domain."""
-    stream = torch.Generator().manual_seed(seed)
-    labels = torch.randint(2, (num_domains * per_domain,), generator=stream)
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(2, (num_domains * per_domain,), generator=generator)
     domains = torch.arange(num_domains).repeat_interleave(per_domain)
-    inputs = torch.randn(len(labels), 3, SIZE, SIZE, generator=stream)
+    inputs = torch.randn(len(labels), 3, SIZE, SIZE, generator=generator)
     inputs[:, 0] += (2.0 * labels - 1)[:, None, None]
     inputs[:, 1] += 0.3 * domains[:, None, None]
     return Batch(inputs=inputs, labels=labels, domains=domains, step=seed + 1)

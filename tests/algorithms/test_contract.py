@@ -49,10 +49,10 @@ def make(name: str, *, num_domains: int = 3, num_classes: int = 2) -> Algorithm:
 
 def separable(name: str, seed: int, *, num_domains: int = 3, per_domain: int = 16) -> Batch:
     """Two classes on either side of a plane, slightly shifted in every domain; for images, vertical stripes."""
-    stream = torch.Generator().manual_seed(seed)
-    labels = torch.randint(2, (num_domains * per_domain,), generator=stream)
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(2, (num_domains * per_domain,), generator=generator)
     domains = torch.arange(num_domains).repeat_interleave(per_domain)
-    inputs = torch.randn(len(labels), 5, generator=stream) * 0.3
+    inputs = torch.randn(len(labels), 5, generator=generator) * 0.3
     inputs[:, 0] += 2.0 * labels - 1
     inputs[:, 1] += 0.3 * domains
     if name in IMAGES:

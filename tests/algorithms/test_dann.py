@@ -115,11 +115,11 @@ def test_the_discriminator_of_two_domains_is_left_to_guess(weight: float, expect
     """
     algorithm, _ = build(num_domains=2, adversary_weight=weight)
     stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=3e-3, weight_decay=0))
-    stream = torch.Generator().manual_seed(0)
+    noise = torch.Generator().manual_seed(0)
     domains, losses = torch.arange(2).repeat(32), []
     for step in range(1, 601):
-        labels = torch.randint(2, (64,), generator=stream)
-        inputs = torch.randn(64, 5, generator=stream) * 0.3
+        labels = torch.randint(2, (64,), generator=noise)
+        inputs = torch.randn(64, 5, generator=noise) * 0.3
         inputs[:, 0] += 2.0 * labels - 1
         inputs[:, 1] += 2.0 * domains - 1
         losses.append(algorithm.update(Batch(inputs, labels, domains, step), stepper)["disc"].item())

@@ -25,9 +25,9 @@ def build(num_domains: int = 3, **settings: Any) -> Fishr:
 
 
 def make_batch(step: int, domains: tuple[int, ...] = (0, 1, 2) * 5) -> Batch:
-    stream = torch.Generator().manual_seed(step)
-    inputs = torch.randn(len(domains), 5, generator=stream)
-    labels = torch.randint(3, (len(domains),), generator=stream)
+    generator = torch.Generator().manual_seed(step)
+    inputs = torch.randn(len(domains), 5, generator=generator)
+    labels = torch.randint(3, (len(domains),), generator=generator)
     return Batch(inputs=inputs, labels=labels, domains=torch.tensor(domains), step=step)
 
 

@@ -11,10 +11,10 @@ from messi.discrepancy.domains import membership
 
 def example(domains: list[int], *, classes: int = 3, width: int = 4) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return features, the joint weight and bias of a classifier, labels and domains."""
-    stream = torch.Generator().manual_seed(0)
-    features = torch.randn(len(domains), width, generator=stream, dtype=torch.float64)
-    layer = torch.randn(classes, width + 1, generator=stream, dtype=torch.float64)
-    return features, layer, torch.randint(classes, (len(domains),), generator=stream), torch.tensor(domains)
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(len(domains), width, generator=generator, dtype=torch.float64)
+    layer = torch.randn(classes, width + 1, generator=generator, dtype=torch.float64)
+    return features, layer, torch.randint(classes, (len(domains),), generator=generator), torch.tensor(domains)
 
 
 def classify(features: Tensor, layer: Tensor) -> Tensor:

@@ -70,11 +70,11 @@ def train(algorithm: Algorithm, *, seed: int, steps: int = 400, learning_rate: f
 
     Weight decay makes a strong alignment effective: without it, features shrink and the classifier grows.
     """
-    data, stream = TwoSubsets().load(), torch.Generator().manual_seed(seed)
+    data, generator = TwoSubsets().load(), torch.Generator().manual_seed(seed)
     assert isinstance(data.inputs, Tensor)
     stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=learning_rate, weight_decay=1e-2))
     for step in range(1, steps + 1):
-        chosen = (400 * torch.arange(4)[:, None] + torch.randint(400, (4, 16), generator=stream)).flatten()
+        chosen = (400 * torch.arange(4)[:, None] + torch.randint(400, (4, 16), generator=generator)).flatten()
         algorithm.update(Batch(data.inputs[chosen], data.labels[chosen], data.domains[chosen], step), stepper)
     return algorithm
 

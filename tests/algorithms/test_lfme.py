@@ -23,9 +23,9 @@ def build(num_domains: int = 3, weight: float = 1.0) -> LFME:
 
 
 def make_batch(domains: list[int], step: int = 1) -> Batch:
-    stream = torch.Generator().manual_seed(step)
-    inputs = torch.randn(len(domains), 5, generator=stream)
-    labels = torch.randint(4, (len(domains),), generator=stream)
+    generator = torch.Generator().manual_seed(step)
+    inputs = torch.randn(len(domains), 5, generator=generator)
+    labels = torch.randint(4, (len(domains),), generator=generator)
     return Batch(inputs=inputs, labels=labels, domains=torch.tensor(domains), step=step)
 
 

@@ -31,11 +31,11 @@ def build(**settings: float) -> MixStyle:
 
 def bars(seed: int, *, per_domain: int = 12) -> Batch:
     """Horizontal and vertical bars, brighter from domain to domain."""
-    stream = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     domains = torch.arange(3).repeat_interleave(per_domain)
-    labels = torch.randint(2, domains.shape, generator=stream)
-    images = 0.1 * torch.randn(len(labels), 1, 12, 12, generator=stream)
-    for image, label, place in zip(images, labels, torch.randint(12, labels.shape, generator=stream), strict=True):
+    labels = torch.randint(2, domains.shape, generator=generator)
+    images = 0.1 * torch.randn(len(labels), 1, 12, 12, generator=generator)
+    for image, label, place in zip(images, labels, torch.randint(12, labels.shape, generator=generator), strict=True):
         image[0, :, place] += 1.0 - label
         image[0, place, :] += label
     return Batch(inputs=images * (1 + domains).view(-1, 1, 1, 1), labels=labels, domains=domains)

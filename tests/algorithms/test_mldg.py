@@ -28,9 +28,9 @@ def build(num_domains: int = 4, **settings: Any) -> MLDG:
 
 
 def make_batch(domains: list[int], step: int = 1) -> Batch:
-    stream = torch.Generator().manual_seed(step)
-    inputs = torch.randn(len(domains), 5, generator=stream)
-    labels = torch.randint(2, (len(domains),), generator=stream)
+    generator = torch.Generator().manual_seed(step)
+    inputs = torch.randn(len(domains), 5, generator=generator)
+    labels = torch.randint(2, (len(domains),), generator=generator)
     return Batch(inputs=inputs, labels=labels, domains=torch.tensor(domains), step=step)
 
 

@@ -15,6 +15,7 @@ import pytest
 from messi.core import files
 from messi.core.errors import MessiError
 from messi.core.files import leftovers, replace_atomically, write_text
+from messi.core.lock import locked
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 
@@ -132,13 +133,13 @@ def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_is_not_writte
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process may remove the new folder at that moment; what the lock then creates again is not private."""
-    real, taken = files.locked, []
+    taken: list[Path] = []
 
     def removed_first(work: Path, lock: Path, **options: Any) -> AbstractContextManager[None]:
         if not taken:
             taken.append(work)
             work.rmdir()
-        return real(work, lock, **options)
+        return locked(work, lock, **options)
 
     monkeypatch.setattr(files, "locked", removed_first)
 

@@ -119,7 +119,7 @@ def test_a_tensor_file_that_is_cut_short_is_named(tmp_path: Path, length: int) -
     path = tmp_path / "t"
     write_tensors(path, {"a": torch.randn(30)}, {})
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(MessiError, match="damaged or cut short"):
+    with pytest.raises(MessiError, match="damaged, truncated or not a file of messi"):
         read_tensors(path)
 
 

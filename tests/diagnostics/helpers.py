@@ -18,11 +18,11 @@ SIZE = 48
 
 def examples(*, per_domain: int = PER_DOMAIN) -> Examples:
     """Return images of noise; photo has no emu, and paint is the last third."""
-    stream = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     number = 3 * per_domain
     domains = torch.arange(3).repeat_interleave(per_domain)
-    labels = torch.randint(3, (number,), generator=stream) % torch.where(domains == 0, 2, 3)
-    pixels = torch.randint(256, (number, 3, SIZE, SIZE), generator=stream, dtype=torch.uint8)
+    labels = torch.randint(3, (number,), generator=generator) % torch.where(domains == 0, 2, 3)
+    pixels = torch.randint(256, (number, 3, SIZE, SIZE), generator=generator, dtype=torch.uint8)
     return Examples(
         inputs=Images.pack(pixels),
         labels=labels,

@@ -39,9 +39,9 @@ def test_no_answers_are_not_called_calibrated() -> None:
 
 
 def test_answers_drawn_from_the_probabilities_are_calibrated() -> None:
-    stream = torch.Generator().manual_seed(0)
-    logits = torch.randn(40_000, 4, generator=stream) * 2
-    labels = torch.multinomial(logits.softmax(-1), 1, generator=stream).squeeze(1)
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(40_000, 4, generator=generator) * 2
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(1)
     tally = CalibrationTally()
     for rows in torch.arange(len(labels)).split(999):
         tally.update(logits[rows], labels[rows])

@@ -38,9 +38,9 @@ def test_without_examples_nothing_is_known() -> None:
 
 
 def test_batches_of_any_size_give_the_means_of_the_cells() -> None:
-    stream = torch.Generator().manual_seed(0)
-    routing = torch.rand(50, 3, generator=stream).softmax(-1)
-    labels, domains = (torch.randint(size, (50,), generator=stream) for size in (4, 2))
+    generator = torch.Generator().manual_seed(0)
+    routing = torch.rand(50, 3, generator=generator).softmax(-1)
+    labels, domains = (torch.randint(size, (50,), generator=generator) for size in (4, 2))
     tally = RoutingTally(num_domains=2, num_classes=4, num_experts=3)
     for rows in torch.arange(50).split(7):
         tally.update(routing[rows], labels[rows], domains[rows])

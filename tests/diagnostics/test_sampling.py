@@ -19,8 +19,8 @@ def test_cells_keep_what_they_have_up_to_the_limit() -> None:
 
 
 def test_every_example_of_a_cell_is_as_likely() -> None:
-    stream, zeros = torch.Generator().manual_seed(0), torch.zeros(6, dtype=torch.long)
-    drawn = torch.cat([at_most_per_cell(zeros, zeros, most=2, generator=stream) for _ in range(600)])
+    generator, zeros = torch.Generator().manual_seed(0), torch.zeros(6, dtype=torch.long)
+    drawn = torch.cat([at_most_per_cell(zeros, zeros, most=2, generator=generator) for _ in range(600)])
     # 200 each on average, with a standard deviation of 11.5.
     assert (torch.bincount(drawn, minlength=6) - 200).abs().max() < 46
 

@@ -20,8 +20,8 @@ def test_responsibilities_by_hand() -> None:
 
 
 def test_they_are_the_weights_of_the_loss_where_a_batch_is_all_there_is() -> None:
-    stream = torch.Generator().manual_seed(0)
-    routing = torch.rand(24, 3, generator=stream).softmax(-1)
+    generator = torch.Generator().manual_seed(0)
+    routing = torch.rand(24, 3, generator=generator).softmax(-1)
     labels, domains = torch.arange(24) % 2, torch.arange(24) // 8
     cells = torch.stack(
         [torch.stack([routing[(domains == k) & (labels == c)].mean(0) for c in range(2)]) for k in range(3)]

@@ -13,9 +13,9 @@ DOMAINS = torch.tensor([0, 3, 1, 0, 1, 0, 1, 1, 0])
 
 
 def random_features(dtype: torch.dtype = torch.float64, width: int = 4, *, seed: int = 0) -> Tensor:
-    stream = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     scales = 1 + DOMAINS[:, None] / 2
-    return (torch.randn(len(DOMAINS), width, dtype=torch.float64, generator=stream) * scales + DOMAINS[:, None]).to(
+    return (torch.randn(len(DOMAINS), width, dtype=torch.float64, generator=generator) * scales + DOMAINS[:, None]).to(
         dtype
     )
 
@@ -48,8 +48,8 @@ def test_value_and_gradient_are_those_of_the_formula(dtype: torch.dtype, toleran
 
 
 def test_float32_keeps_its_digits_for_features_of_real_size() -> None:
-    stream = torch.Generator().manual_seed(0)
-    features = torch.randn(96, 384, generator=stream) + 3 * torch.randn(384, generator=stream)
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(96, 384, generator=generator) + 3 * torch.randn(384, generator=generator)
     domains = torch.arange(3).repeat(32)
     leaf = features.requires_grad_()
     value, expected = coral(leaf, domains, 3), literal(leaf, domains)

@@ -14,8 +14,8 @@ DOMAINS = torch.tensor([0, 3, 1, 0, 1, 0, 1, 1, 0])
 
 
 def random_features(dtype: torch.dtype = torch.float64, *, scale: float = 1.0) -> Tensor:
-    stream = torch.Generator().manual_seed(0)
-    return (scale * (torch.randn(len(DOMAINS), 4, dtype=torch.float64, generator=stream) + DOMAINS[:, None] / 2)).to(
+    generator = torch.Generator().manual_seed(0)
+    return (scale * (torch.randn(len(DOMAINS), 4, dtype=torch.float64, generator=generator) + DOMAINS[:, None] / 2)).to(
         dtype
     )
 

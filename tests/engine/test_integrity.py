@@ -57,7 +57,7 @@ def flip(path: Path, place: int) -> None:
 def test_one_flipped_bit_in_a_weight_is_refused(done: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     flip(done.model, -40)
     for path in (done.path, done.model):
-        with pytest.raises(MessiError, match=r"model\.safetensors is damaged .*checksum does not fit"):
+        with pytest.raises(MessiError, match=r"model\.safetensors is damaged.*checksum does not match"):
             load(path)
     assert main(["predict", str(done.path), "x.npz"]) == 2
     assert main(["verify", str(done.path)]) == 1
@@ -70,7 +70,7 @@ def test_training_does_not_resume_from_a_damaged_checkpoint(
 ) -> None:
     size = half.last.stat().st_size
     flip(half.last, round(share * size))
-    with pytest.raises(MessiError, match=r"last\.safetensors is damaged .* is removed starts from the beginning"):
+    with pytest.raises(MessiError, match=r"last\.safetensors is damaged.* is removed starts from the beginning"):
         run(quick_config, out=half.path, device="cpu")
     assert any("last.safetensors is damaged" in problem for problem in verify_run(half.path).problems)
     half.last.unlink()
@@ -83,7 +83,7 @@ def test_the_records_up_to_a_checkpoint_must_be_complete(half: RunDir, quick_con
     """Truncating a file to its expected size would fill a shorter one up with zeros."""
     content, counted = half.records.read_bytes(), read_tensors(half.last)[1]["records_size"]
     half.records.write_bytes(content[: max(0, counted - missing)])
-    with pytest.raises(MessiError, match=r"records\.jsonl is damaged: its checksum does not fit"):
+    with pytest.raises(MessiError, match=r"records\.jsonl is damaged: its checksum does not match"):
         run(quick_config, out=half.path, device="cpu")
     half.records.write_bytes(content.replace(b'"step": 2', b'"step": 3', 1))
     with pytest.raises(MessiError, match=r"records\.jsonl is damaged"):

@@ -156,10 +156,10 @@ def test_part_names_without_a_prefix_are_split_alike_in_any_case() -> None:
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        (["train", "holdout"], "official part 'holdout' is none of train, val and test; rename it"),
-        (["train", ""], "official part '' is none of train, val and test"),
+        (["train", "holdout"], "official part 'holdout' contains none of train, val and test; rename it"),
+        (["train", ""], "official part '' contains none of train, val and test"),
         (["val", "id_test"], "No official part is called train; there are: id_test, val"),
-        ([], "split 'official' needs data with official parts; choose --split stratified or domainbed"),
+        ([], "split 'official' requires data with official parts; choose --split stratified or domainbed"),
     ],
 )
 def test_unusable_parts_give_one_sentence(parts: list[str], sentence: str) -> None:
@@ -331,7 +331,7 @@ def test_test_data_of_a_source_domain_cannot_be_read_during_training(
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (RunConfig(data=TwoSubsets(per_domain=20), training=OFFICIAL), "needs data with official parts"),
+        (RunConfig(data=TwoSubsets(per_domain=20), training=OFFICIAL), "requires data with official parts"),
         (RunConfig(data=TwoSubsets(per_domain=20), target=("a1", "a1")), "named twice"),
         (RunConfig(data=TwoSubsets(per_domain=20), target=("a1",), sources=("a1",)), "source and target: a1"),
     ],
@@ -349,7 +349,7 @@ def test_an_official_split_allows_no_target_and_no_sources(wilds: Arrays, tmp_pa
         RunConfig(data=wilds, training=OFFICIAL, target=("1",)),
         RunConfig(data=wilds, training=OFFICIAL, sources=("1",)),
     ):
-        with pytest.raises(MessiError, match="split 'official' says itself which domains are trained on"):
+        with pytest.raises(MessiError, match="split 'official' defines the source domains itself"):
             run(config, out=tmp_path / "run", device="cpu")
 
 
@@ -406,7 +406,7 @@ def test_243_domains_are_trained_on_a_few_at_a_time(tmp_path: Path) -> None:
 
 def test_a_domain_that_is_too_small_and_a_batch_of_too_many_domains_give_one_sentence(tmp_path: Path) -> None:
     lone = save(tmp_path / "lone.npz", [*numbered(2, 4), "lone"], [0, 1] * 4 + [0])
-    with pytest.raises(MessiError, match="domain 'lone' has 1 of the 2 examples"):
+    with pytest.raises(MessiError, match="domain 'lone' requires at least 2 examples, but has 1"):
         run(RunConfig(data=lone, target=("d000",)), out=tmp_path / "run", device="cpu")
     few = RunConfig(
         data=TwoSubsets(per_domain=20), target=("a1",), training=TrainingConfig(domains_per_batch=4, steps=1)

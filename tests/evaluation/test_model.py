@@ -86,7 +86,7 @@ def test_a_checkpoint_is_not_taken_for_a_model(folder: RunDir, tmp_path: Path) -
     with pytest.raises(MessiError, match="is not a run folder"):
         load(tmp_path)
     Image.new("RGB", (4, 4)).save(tmp_path / "x.png")
-    with pytest.raises(MessiError, match="damaged or cut short"):
+    with pytest.raises(MessiError, match="damaged, truncated or"):
         load(tmp_path / "x.png")
 
 

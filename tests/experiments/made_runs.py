@@ -1,4 +1,4 @@
-"""Runs that nobody ran: their folders written by hand."""
+"""Run folders written by hand instead of by training."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from messi.reports.table import Cell, Table
 from messi.sweeps.plan import Label, Plan, Planned
 
 Made = Callable[[Mapping[str, Label]], "dict[str, Any] | str | None"]
-"""By labels: the files of a finished run by name, why it failed, "started", or None for one that waits."""
+"""By labels: the files of a finished run by name, why it failed, "started", or None for a waiting run."""
 
 _RESULT = {
     "selection": "source_val",
@@ -40,7 +40,7 @@ _DIAGNOSTICS: dict[str, dict[str, Any]] = {
 
 
 def _completed(name: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Add what a test does not care for, but every file of that name has."""
+    """Add the required fields that a test does not set."""
     if name == "result":
         return {**_RESULT, **content}
     if name != "diagnostics":
@@ -51,7 +51,7 @@ def _completed(name: str, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def made_results(folder: Path, experiment: Experiment, made: Made) -> Results:
-    """Write what every run of an experiment left, and read it as a plan does."""
+    """Write the files of every run of an experiment, and read them as a plan does."""
     plan = Plan(folder, experiment.runs())
     for run in plan.runs:
         what = made(run.labels)
@@ -67,7 +67,7 @@ def made_results(folder: Path, experiment: Experiment, made: Made) -> Results:
 
 
 def reported(experiment: Experiment, results: Results) -> list[Section]:
-    """Measure the models if the experiment asks for it, then report, as ``write_results`` does."""
+    """Measure the models if the experiment requires it, then report, as ``write_results`` does."""
     return experiment.report(measure(results, experiment.measurement) if experiment.measurement else results)
 
 
@@ -81,6 +81,6 @@ def _begin(plan: Plan, run: Planned) -> None:
 
 
 def cell_of(table: Table, column: str, *heads: str) -> Cell:
-    """Return the cell in a named column of the row that begins with some heads."""
+    """Return the cell in a named column of the row that starts with the given heads."""
     (row,) = [row for row in table.rows if row.heads[: len(heads)] == heads]
     return row.cells[[c.name for c in table.columns].index(column)]

@@ -1,4 +1,4 @@
-"""The plan of the alignment controls, the comparison by hand-made models, and the tables from real, tiny runs."""
+"""The plan of the alignment controls, the comparison with constructed models, and the tables of tiny real runs."""
 
 import itertools
 from pathlib import Path
@@ -40,7 +40,7 @@ def one_expert(expert: int) -> Tensor:
 
 
 def lines(scale: float) -> Tensor:
-    """Domain d lies at scale * (d + 1) on a line, whatever the class and the expert."""
+    """Domain d is at scale * (d + 1) on a line, regardless of class and expert."""
     points = scale * (torch.arange(DOMAINS) + 1.0).repeat_interleave(CLASSES)
     return points[None, :, None].expand(EXPERTS, -1, 1)
 
@@ -54,7 +54,7 @@ def energy(a: Tensor, b: Tensor) -> float:
     return 2 * xy - xx - yy
 
 
-def test_the_plan_is_the_papers() -> None:
+def test_the_plan_matches_the_paper() -> None:
     runs = Alignment().runs()
     assert len(runs) == 162 == len({run.name for run in runs})
     assert len(Alignment(data=("pacs",)).runs()) == 36
@@ -74,8 +74,8 @@ def test_the_same_model_three_times() -> None:
     assert numbers["Ctrl. Delta"] == pytest.approx(numbers["MESSI Delta"])
 
 
-def test_routers_that_use_one_expert_each_give_the_papers_correlations() -> None:
-    """The paper has +1.00 and -0.20 on all data: the same expert, and another one of six."""
+def test_routers_with_one_expert_give_the_papers_correlations() -> None:
+    """The paper reports +1.00 and -0.20 on all data: the same expert, and a different one of six."""
     control, messi = seen_by(one_expert(0), lines(1.0)), seen_by(one_expert(3), lines(0.5))
     numbers = compare(control, control, messi, share=0.1)
     assert numbers["r(G,R)"] == pytest.approx(1.0)
@@ -84,7 +84,7 @@ def test_routers_that_use_one_expert_each_give_the_papers_correlations() -> None
 
 
 def test_overlap_and_distances_by_hand() -> None:
-    """Of 72 slots a sixth are 12: all of an expert, or 9 of one and 3 of another."""
+    """A sixth of 72 slots is 12: all slots of one expert, or 9 of one and 3 of another."""
     half = one_expert(1).clone()
     half[:, 0] = torch.eye(EXPERTS)[2]  # class 0, in its three pairs of domains, goes to another expert
     everywhere, at_random, messi = (
@@ -99,7 +99,7 @@ def test_overlap_and_distances_by_hand() -> None:
     assert numbers["MESSI Delta, unit"] == numbers["Ctrl. Delta, unit"] == pytest.approx(0, abs=1e-12)
 
 
-def test_distances_are_those_of_the_slots_that_messi_selects() -> None:
+def test_distances_use_the_slots_that_messi_selects() -> None:
     torch.manual_seed(0)
     outputs = torch.zeros(EXPERTS, DOMAINS * CLASSES, 1)
     outputs[4] = lines(1.0)[4]
@@ -109,7 +109,7 @@ def test_distances_are_those_of_the_slots_that_messi_selects() -> None:
         assert numbers["Ctrl. Delta"] == pytest.approx(expected)
 
 
-def test_a_model_is_seen_on_its_validation_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slots_are_measured_on_validation_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = tiny_results(tmp_path, Alignment(scale="small"), monkeypatch, runs=1)
     outcome = results.outcomes[0]
     algorithm, loader = reopened(outcome)
@@ -138,7 +138,7 @@ def test_a_model_is_seen_on_its_validation_data(tmp_path: Path, monkeypatch: pyt
 
 
 def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three equal methods: every similarity is 1, and control and MESSI are as far apart."""
+    """Three equal methods: every similarity is 1, and the distances of control and MESSI are equal."""
     monkeypatch.setattr(alignment, "METHODS", dict.fromkeys(alignment.METHODS, MESSI_OT))
     experiment = Alignment(scale="small")
     whole, short = reported(experiment, tiny_results(tmp_path, experiment, monkeypatch))
@@ -155,8 +155,8 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the 20% of the slots" in whole.caption
 
 
-def test_models_are_needed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tables stay the same without them, and the numbers of another share are those that the models give."""
+def test_models_are_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the models the tables stay the same, and another share gives the same numbers as the models."""
     results = tiny_results(tmp_path, Alignment(scale="small"), monkeypatch)
     before = reported(Alignment(scale="small"), results)
     seen = [measure_slots(*reopened(outcome)) for outcome in results.where(target="a1")]
@@ -171,7 +171,7 @@ def test_models_are_needed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert {c.name: cell_of(whole, c.name, "Two subsets").ours for c in whole.columns} == pytest.approx(expected)
 
 
-def test_a_model_that_is_gone_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_model_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = Alignment(scale="small")
     results = tiny_results(tmp_path, experiment, monkeypatch)
     gone = results.where(method="Global-MoE", target="a1")[0].path
@@ -183,7 +183,7 @@ def test_a_model_that_is_gone_is_a_reason(tmp_path: Path, monkeypatch: pytest.Mo
         assert note.startswith(f"model.safetensors is missing in {gone.name}, so its slots cannot be measured")
 
 
-def test_a_missing_run_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_run_leaves_cells_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all three methods on one target, but not on the other, there is no mean over targets."""
     experiment = Alignment(scale="small")
     whole = reported(experiment, tiny_results(tmp_path, experiment, monkeypatch, runs=3))[0]
@@ -191,7 +191,7 @@ def test_a_missing_run_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert {(cell.ours, cell.state) for row in whole.rows for cell in row.cells} == {(None, "incomplete")}
 
 
-def test_the_papers_numbers_stand_beside_both_readings(tmp_path: Path) -> None:
+def test_both_readings_show_the_papers_numbers(tmp_path: Path) -> None:
     experiment = Alignment(seeds=1)
     whole, short = reported(experiment, made_results(tmp_path, experiment, lambda _: None))
     assert isinstance(whole, Table)

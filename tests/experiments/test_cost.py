@@ -1,4 +1,4 @@
-"""The plan of the cost table, and the table from timings that are known."""
+"""The plan of the cost table, and the table of known timings."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_the_small_scale_needs_no_data_and_no_vision_transformer() -> None:
     assert {(config.data.name, config.encoder.backbone) for config in configs} == {("rotated_mnist", "tiny_cnn")}
 
 
-def test_the_table_holds_what_was_timed(tmp_path: Path) -> None:
+def test_the_table_contains_the_timings(tmp_path: Path) -> None:
     experiment = Cost(seeds=2)
     table = table_of(experiment, made_results(tmp_path, experiment, done))
     assert [row.heads[0] for row in table.rows] == list(TIMED)

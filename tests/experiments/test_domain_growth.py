@@ -1,4 +1,4 @@
-"""The tables of domain growth from curves that are known."""
+"""The tables of domain growth for known curves."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The plan of the main table, and its tables from runs whose numbers are known."""
+"""The plan of the main table, and its tables of known results."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ def tables_of(experiment: Domainbed, results: Any) -> list[Table]:
 
 
 def test_every_row_of_the_paper_can_be_run() -> None:
-    """There may be more methods: a new one is one file, and no row of the paper."""
+    """There may be more methods: a new one is one file and needs no row of the paper."""
     assert {row.algorithm.name for row in ROWS.values()} <= set(ALGORITHMS.names())
     backbones = {"resnet50": "ResNet-50", "deit_small_patch16_224": "DeiT-S/16", "deit_tiny_patch16_224": "DeiT-Ti/16"}
     ours = {("ERM" if name == "ERM-S" else name, backbones[row.backbone]) for name, row in ROWS.items()}
@@ -144,7 +144,7 @@ def test_missing_data_is_one_sentence_before_anything_runs(tmp_path: Path, capsy
     assert not (tmp_path / "out").exists()
 
 
-def test_tables_hold_the_numbers_of_the_runs(tmp_path: Path) -> None:
+def test_tables_contain_the_numbers_of_the_runs(tmp_path: Path) -> None:
     main_table, pacs, differences, _ = tables_of(TWO, made_results(tmp_path, TWO, done))
     # ERM's averages over targets are 75 with the first seed and 79 with the second.
     average = cell_of(main_table, "PACS", "ERM")
@@ -166,8 +166,8 @@ def test_tables_hold_the_numbers_of_the_runs(tmp_path: Path) -> None:
     assert [row.heads for row in differences.rows] == [("MESSI-Ti-OT", "PACS")]
 
 
-def test_what_was_learned_is_averaged_over_targets_then_seeds(tmp_path: Path) -> None:
-    """Of MESSI 0.1 with the first seed and 0.3 with the second, more for two of the targets; ERM has no router."""
+def test_diagnostics_are_averaged_over_targets_then_seeds(tmp_path: Path) -> None:
+    """MESSI has 0.1 with the first seed and 0.3 with the second, 0.2 more on two targets; ERM has no router."""
 
     def made(labels: Mapping[str, Label]) -> dict[str, Any]:
         entropy = 0.1 + 0.2 * int(labels["seed"]) + (0.2 if labels["target"] in ("photo", "sketch") else 0.0)
@@ -191,8 +191,8 @@ def test_what_was_learned_is_averaged_over_targets_then_seeds(tmp_path: Path) ->
     assert cell_of(main_table, "PACS", "ERM").state == "done"
 
 
-def test_the_papers_numbers_stand_beside_its_own_backbones_alone(tmp_path: Path) -> None:
-    """It says ResNet-50 without a version."""
+def test_only_the_papers_backbones_show_the_papers_numbers(tmp_path: Path) -> None:
+    """The paper names ResNet-50 without a version."""
     for backbone, paper in (
         ("resnet50_v1", Published(83.8, 0.8)),
         ("resnet50", Published(83.8, 0.8)),
@@ -216,7 +216,7 @@ def test_the_worst_target_is_of_the_same_seeds_as_the_average(tmp_path: Path) ->
     assert cell_of(pacs, "Sketch", "ERM").ours == summarise([60.0, 70.0])
 
 
-def test_a_row_alone_has_nothing_to_differ_from(tmp_path: Path) -> None:
+def test_a_single_row_has_no_differences(tmp_path: Path) -> None:
     alone = dataclasses.replace(TWO, rows=("ERM",))
     assert [table.name for table in tables_of(alone, made_results(tmp_path, alone, done))] == [
         "domainbed",
@@ -226,7 +226,7 @@ def test_a_row_alone_has_nothing_to_differ_from(tmp_path: Path) -> None:
 
 
 def test_an_average_over_data_sets_gives_each_the_same_weight(tmp_path: Path) -> None:
-    """Six targets of DomainNet do not outweigh four of PACS, and a seed counts once it is whole."""
+    """Six targets of DomainNet do not outweigh four of PACS, and only complete seeds count."""
     experiment = Domainbed(data=("pacs", "domain_net"), rows=("ERM",), seeds=2)
 
     def one(labels: Mapping[str, Label]) -> dict[str, Any] | None:
@@ -267,7 +267,7 @@ def test_states_are_shown(tmp_path: Path) -> None:
     assert cell_of(main_table, "PACS", "ERM").state == "done"
 
 
-def test_captions_say_what_deviates(tmp_path: Path) -> None:
+def test_captions_state_deviations_from_the_paper(tmp_path: Path) -> None:
     changed = dataclasses.replace(TWO, backbone="vit_tiny_patch16_224", steps=70)
     table = tables_of(changed, made_results(tmp_path, changed, done))[0]
     assert "messi for all rows" in table.caption
@@ -276,7 +276,7 @@ def test_captions_say_what_deviates(tmp_path: Path) -> None:
     assert all(cell.paper is None for row in table.rows for cell in row.cells), "another backbone has other numbers"
 
 
-def test_the_small_scale_says_what_it_is(tmp_path: Path) -> None:
+def test_captions_of_the_small_scale_state_what_is_reduced(tmp_path: Path) -> None:
     small = Domainbed(scale="small")
     plan = Plan(tmp_path / "plan", small.runs())
     assert len(plan.runs) == 4 * 6
@@ -288,7 +288,7 @@ def test_the_small_scale_says_what_it_is(tmp_path: Path) -> None:
         assert "↳ paper" not in markdown(table)
 
 
-def test_the_small_scale_tells_what_was_done() -> None:
+def test_the_reduction_follows_the_options() -> None:
     assert "4 methods, a small network without pretrained weights, 150 steps" in Domainbed().reduced
     other = Domainbed(scale="small", rows=("ERM", "ERM"), steps=2000, backbone="small_cnn")
     assert "1 method, small_cnn, 2,000 steps with 16 images per domain" in other.reduced

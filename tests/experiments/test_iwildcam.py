@@ -1,4 +1,4 @@
-"""The plan of the iWildCam table, its first cameras, and the table from results that are known."""
+"""The plan of the iWildCam table, its first cameras, and the table of known results."""
 
 import csv
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_the_plan_is_the_papers() -> None:
+def test_the_plan_matches_the_paper() -> None:
     runs = IWildCam().runs()
     assert len(runs) == 3 * 3
     for run in runs:
@@ -59,7 +59,7 @@ def test_first_cameras_are_those_of_every_part(folder: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_the_small_scale_learns_what_any_camera_shows(folder: Path, tmp_path: Path) -> None:
+def test_the_small_scale_learns_from_any_camera(folder: Path, tmp_path: Path) -> None:
     """It takes 40 seconds on 2 CPU cores."""
     options = ("--scale", "small", "--path", str(folder), "--devices", "cpu", "--jobs", "2")
     assert main(["reproduce", "iwildcam", *options, "--out", str(tmp_path / "plan")]) == 0
@@ -69,9 +69,7 @@ def test_the_small_scale_learns_what_any_camera_shows(folder: Path, tmp_path: Pa
     assert {mean for (_, column), mean in found.items() if column == "OOD Test F1"} == {100}
 
 
-def test_without_data_the_small_scale_says_what_to_provide(
-    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_small_scale_names_missing_data(tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "iwildcam", "--scale", "small", "--out", str(tmp_path / "out")]) == 2
     told = " ".join(capsys.readouterr().err.split())
     place = home / "data" / "iwildcam_v2.0"

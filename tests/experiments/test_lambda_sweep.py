@@ -1,4 +1,4 @@
-"""The plan of the sweep, its table and its figure from results that are known."""
+"""The plan of the sweep, its table and its figure of known results."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ def made(labels: Mapping[str, Label]) -> dict[str, Any]:
     }
 
 
-def test_the_plan_is_the_papers() -> None:
+def test_the_plan_matches_the_paper() -> None:
     runs = LambdaSweep().runs()
     assert len(runs) == 18 == len({run.name for run in runs})
     assert {run.labels["target"] for run in runs} == {"art_painting"}
@@ -35,8 +35,8 @@ def test_the_plan_is_the_papers() -> None:
         LambdaSweep(target="photograph")  # type: ignore[arg-type]
 
 
-def test_the_papers_accuracies_are_of_a_fifth_of_art_alone() -> None:
-    """What the docstring says: of 20 % splits of the four domains, only Art's can have these accuracies."""
+def test_only_a_fifth_of_art_gives_the_papers_accuracies() -> None:
+    """As the docstring states, of the 20 % splits of the four domains only Art's can have these accuracies."""
     printed = {row["Target Acc."].mean for row in LAMBDA_SWEEP.values()}
     sizes = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
     for domain, size in sizes.items():
@@ -85,8 +85,8 @@ def test_another_target_has_no_numbers_of_the_paper_and_an_empty_plan_no_figure(
     assert "20 % of Art" not in table.caption
 
 
-def test_a_plan_with_zero_alone_has_no_figure_yet(tmp_path: Path) -> None:
-    """Zero has no place on a logarithmic axis by itself."""
+def test_a_plan_with_only_weight_zero_has_no_figure(tmp_path: Path) -> None:
+    """Zero alone has no place on a logarithmic axis."""
     experiment = LambdaSweep(scale="small")
     table, _ = experiment.report(
         made_results(tmp_path, experiment, lambda labels: made(labels) if labels["method"] == "lambda=0" else None)

@@ -1,4 +1,4 @@
-"""The plan of the objective ablation, and its table from results and diagnostics that are known."""
+"""The plan of the objective ablation, and its table of known results and diagnostics."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +27,7 @@ def made(labels: Mapping[str, Label]) -> dict[str, Any]:
     }
 
 
-def test_the_plan_is_the_papers() -> None:
+def test_the_plan_matches_the_paper() -> None:
     runs = LeaveOneOut().runs()
     assert len(runs) == 72 == len({run.name for run in runs})
     assert list(VARIANTS) == list(LEAVE_ONE_OUT)
@@ -36,7 +36,7 @@ def test_the_plan_is_the_papers() -> None:
         assert config == MESSI.Config(**left)  # type: ignore[arg-type]
 
 
-def test_diagnostics_are_in_the_units_of_their_heads(tmp_path: Path) -> None:
+def test_diagnostics_use_the_units_in_their_heads(tmp_path: Path) -> None:
     experiment = LeaveOneOut(seeds=1)
     table, _ = experiment.report(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
@@ -57,7 +57,7 @@ def test_differences_are_to_messi(tmp_path: Path) -> None:
     assert [row.heads[0] for row in table.rows] == [variant for variant in VARIANTS if variant != "MESSI"]
 
 
-def test_what_was_not_measured_is_no_number(tmp_path: Path) -> None:
+def test_missing_values_are_empty_cells(tmp_path: Path) -> None:
     experiment = LeaveOneOut(scale="small")
 
     def without(labels: Mapping[str, Label]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def test_what_was_not_measured_is_no_number(tmp_path: Path) -> None:
     assert accuracy.mean == pytest.approx(90)
 
 
-def test_damaged_diagnostics_fail_the_row_of_their_run_and_leave_accuracies_to_be_compared(tmp_path: Path) -> None:
+def test_damaged_diagnostics_fail_their_row_but_not_the_differences(tmp_path: Path) -> None:
     experiment = LeaveOneOut(seeds=2)
     results = made_results(tmp_path, experiment, made)
     (run,) = results.where(method="w/o L_sp", target="photo", seed=1)

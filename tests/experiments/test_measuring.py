@@ -1,4 +1,4 @@
-"""What is measured of finished runs is kept beside them: when it is read, when measured again, when there is none."""
+"""Measurements are stored in run folders: when they are read, repeated or missing."""
 
 import dataclasses
 import json
@@ -25,14 +25,14 @@ VALUES = torch.tensor([[0.1, torch.nan], [1 / 3, 1e-300]], dtype=torch.float64)
 
 @dataclass(frozen=True)
 class Numbers:
-    """Something that a model says."""
+    """A measurement."""
 
     values: Tensor
     scalar: Tensor
 
 
 class Model:
-    """Counts how often it is asked."""
+    """Counts how often it is measured."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -55,7 +55,7 @@ def asking(model: Model, monkeypatch: pytest.MonkeyPatch) -> Measurement[Numbers
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    """Four finished runs that have a model file each."""
+    """Four finished runs with a model file each."""
     found = made_results(tmp_path, Specialisation(scale="small"), lambda _: RESULT)
     for outcome in found.outcomes:
         (outcome.path / "model.safetensors").touch()
@@ -101,7 +101,7 @@ def test_every_digit_is_kept_and_nan_is_null(results: Results, asking: Measureme
     assert content["found"]["values"] == [[0.1, None], [1 / 3, 1e-300]]
 
 
-def test_what_depends_on_other_settings_is_measured_again(results: Results, asking: Measurement[Numbers]) -> None:
+def test_other_settings_are_measured_again(results: Results, asking: Measurement[Numbers]) -> None:
     one, other = one_of(results), dataclasses.replace(asking, settings={"top": 4})
     assert [says(one, asking), says(one, other), says(one, other)] == [1, 2, 2]
 
@@ -114,7 +114,7 @@ def test_a_damaged_file_is_made_again(text: str, results: Results, asking: Measu
     assert [says(one, asking), says(one, asking)] == [2, 2]
 
 
-def test_without_file_and_model_there_is_a_reason(results: Results, asking: Measurement[Numbers]) -> None:
+def test_a_missing_model_is_a_reason(results: Results, asking: Measurement[Numbers]) -> None:
     gone, *others = results.outcomes
     (gone.path / "model.safetensors").unlink()
     found = measure(results, asking)
@@ -125,7 +125,7 @@ def test_without_file_and_model_there_is_a_reason(results: Results, asking: Meas
     assert lacking.reason.startswith(sentence)
 
 
-def test_data_that_are_gone_are_a_reason_too(
+def test_missing_data_is_a_reason(
     results: Results, asking: Measurement[Numbers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:

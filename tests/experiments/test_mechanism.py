@@ -25,7 +25,7 @@ def made(labels: Mapping[str, Label]) -> dict[str, Any]:
     return {"result": {"target": {str(labels["target"]): share * accuracy}}}
 
 
-def test_the_plan_is_the_papers() -> None:
+def test_the_plan_matches_the_paper() -> None:
     runs = Mechanism().runs()
     assert len(runs) == 72 == len({run.name for run in runs}) == len({tuple(run.labels.values()) for run in runs})
     assert {run.labels["target"] for run in runs} == {"art_painting", "cartoon", "photo", "sketch"}
@@ -39,7 +39,7 @@ def test_the_plan_is_the_papers() -> None:
         assert config.training.steps == 5000
 
 
-def test_variants_differ_from_messi_in_what_their_names_say() -> None:
+def test_variants_differ_from_messi_as_named() -> None:
     def changes(variant: str) -> dict[str, Any]:
         return {key: value for key, value in vars(VARIANTS[variant]).items() if value != getattr(DEFAULT, key)}
 

@@ -29,7 +29,7 @@ def test_counts(name: str, encoder: int, head: int | None) -> None:
     assert head is None or size.head == head
 
 
-def test_sizes_are_the_papers_within_what_its_remark_explains() -> None:
+def test_sizes_match_the_paper_up_to_the_explained_differences() -> None:
     totals = {name: count(row.algorithm, row.backbone).total / 1e6 for name, row in COUNTED.items()}
     assert totals["GMoE"] == pytest.approx(33.80, abs=0.15)
     assert totals["MESSI-S"] == pytest.approx(28.79, abs=0.04)

@@ -1,4 +1,4 @@
-"""The page of a plan: tables that sort by value, figures, the state of every run; and the commands around it."""
+"""The page of a plan: sortable tables, figures, the state of every run, and the commands that write it."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ ACCURACY = {"ERM": 0.7, "CORAL (gamma=1)": 0.65, "CORAL (gamma=500)": 0.095, "ME
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A small plan whose runs are done, except for one that failed and one that waits."""
+    """A small plan with finished runs, one failed run and one waiting run."""
     experiment, folder = DomainGrowth(scale="small"), tmp_path / "plan"
 
     def made(labels: Mapping[str, Label]) -> dict[str, Any] | str | None:
@@ -54,7 +54,7 @@ def write_records(results: Results) -> None:
             (outcome.path / "records.jsonl").write_text("".join(lines))
 
 
-def test_a_plan_is_told_as_far_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_partially_finished_plan_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(folder)]) == 0
     told = capsys.readouterr().out
     assert str(folder / "report.html") in told
@@ -70,7 +70,7 @@ def test_a_plan_is_told_as_far_as_it_is(folder: Path, capsys: pytest.CaptureFixt
     assert page.count("a GPU, torch 2.0") == 1
 
 
-def test_a_machine_without_a_gpu_is_called_a_cpu(folder: Path) -> None:
+def test_a_machine_without_a_gpu_is_shown_as_cpu(folder: Path) -> None:
     for file in folder.glob("runs/*/run.json"):
         described = read_values(file, str)
         described["environment"] = {"gpu": "none", "torch": "2.0", "cuda": "13.0", "python": "3.11.7"}
@@ -80,8 +80,8 @@ def test_a_machine_without_a_gpu_is_called_a_cpu(folder: Path) -> None:
     assert "<dt>Trained on</dt><dd>CPU, torch 2.0, python 3.11.7</dd>" in page
 
 
-def test_a_closer_look_is_at_the_last_task_that_all_methods_have_finished(folder: Path, browser: Browser) -> None:
-    """With 17 domains, MESSI failed and the strongest CORAL waits."""
+def test_runs_in_detail_share_the_last_task_that_all_methods_finished(folder: Path, browser: Browser) -> None:
+    """With 17 domains, MESSI failed and the strongest CORAL is waiting."""
     main(["report", str(folder)])
     page = browser.new_page()
     page.goto((folder / "report.html").as_uri())
@@ -98,7 +98,7 @@ def test_a_closer_look_is_at_the_last_task_that_all_methods_have_finished(folder
     assert sources.all_inner_texts() == ["17", "9", "3", "17"]
 
 
-def test_a_closer_look_at_many_methods_has_the_one_that_they_are_compared_with_first(tmp_path: Path) -> None:
+def test_runs_in_detail_start_with_the_baseline(tmp_path: Path) -> None:
     experiment = Readings(seeds=2)
 
     def made(labels: Mapping[str, Label]) -> dict[str, Any] | None:
@@ -116,7 +116,7 @@ def test_a_closer_look_at_many_methods_has_the_one_that_they_are_compared_with_f
 
 @pytest.mark.parametrize("scale", ["full", "small"])
 @pytest.mark.parametrize("name", EXPERIMENTS.names())
-def test_others_are_compared_with_a_method_of_the_plan(name: str, scale: str) -> None:
+def test_the_baseline_is_a_method_of_the_plan(name: str, scale: str) -> None:
     experiment = EXPERIMENTS.config(name)(scale=scale)
     methods = {str(run.labels["method"]) for run in experiment.runs()}
     assert experiment.compared_with in methods | {""}
@@ -139,7 +139,7 @@ DAMAGES = {
     ("file", "reason", "content"),
     [(file, reason, content) for file, by_reason in DAMAGES.items() for reason, content in by_reason.items()],
 )
-def test_a_damaged_run_is_left_out_of_the_closer_look_alone(
+def test_a_damaged_run_is_missing_only_from_the_runs_in_detail(
     folder: Path, browser: Browser, capsys: pytest.CaptureFixture[str], file: str, reason: str, content: str
 ) -> None:
     main(["report", str(folder)])
@@ -164,9 +164,7 @@ def test_a_damaged_run_is_left_out_of_the_closer_look_alone(
     assert reason in capsys.readouterr().err
 
 
-def test_the_line_that_a_killed_process_was_writing_is_no_damage(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_partial_last_line_is_not_damage(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run,) = (folder / "runs").glob("MESSI_K9_*")
     with (run / "records.jsonl").open("a") as records:
         records.write(LINE[:40])
@@ -175,7 +173,7 @@ def test_the_line_that_a_killed_process_was_writing_is_no_damage(
     assert "one run of each method," in " ".join((folder / "report.html").read_text().split())
 
 
-def test_where_every_run_to_look_at_is_damaged_the_page_has_no_closer_look(folder: Path) -> None:
+def test_without_readable_runs_the_page_has_no_details(folder: Path) -> None:
     for run in (folder / "runs").glob("*_K9_*"):
         (run / "records.jsonl").write_text("{\n")
     assert main(["report", str(folder)]) == 0
@@ -185,7 +183,7 @@ def test_where_every_run_to_look_at_is_damaged_the_page_has_no_closer_look(folde
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS.names())
-def test_a_plan_of_which_nothing_is_done_has_a_page(name: str, tmp_path: Path) -> None:
+def test_a_plan_without_finished_runs_has_a_page(name: str, tmp_path: Path) -> None:
     experiment = EXPERIMENTS.config(name)(scale="small")
     (tmp_path / "plan.json").write_text(json.dumps(experiment.to_dict()))
     assert main(["report", str(tmp_path)]) == 0
@@ -195,7 +193,7 @@ def test_a_plan_of_which_nothing_is_done_has_a_page(name: str, tmp_path: Path) -
     assert "in detail" not in page
 
 
-def test_the_page_sorts_by_value_without_a_word_on_the_console_or_a_request(folder: Path, browser: Browser) -> None:
+def test_the_page_sorts_by_value_without_console_messages_or_requests(folder: Path, browser: Browser) -> None:
     main(["report", str(folder)])
     schemes: dict[Literal["light", "dark"], int] = {"light": 1280, "dark": 390}
     for scheme, width in schemes.items():
@@ -215,7 +213,7 @@ def test_the_page_sorts_by_value_without_a_word_on_the_console_or_a_request(fold
 
 
 def listen(page: Page) -> tuple[list[str], list[str]]:
-    """Return what a page will say on its console, and what it will ask for."""
+    """Return the lists of console messages and requests that a page will fill."""
     problems: list[str] = []
     requests: list[str] = []
     page.on("console", lambda message: problems.append(message.text))
@@ -223,7 +221,7 @@ def listen(page: Page) -> tuple[list[str], list[str]]:
     return problems, requests
 
 
-def test_a_figure_of_three_panels_is_whole_on_a_desk_and_scrolls_on_a_phone(tmp_path: Path, browser: Browser) -> None:
+def test_a_figure_of_three_panels_fits_a_desktop_and_scrolls_on_a_phone(tmp_path: Path, browser: Browser) -> None:
     experiment = LambdaSweep(scale="small")
 
     def made(labels: Mapping[str, Label]) -> dict[str, Any]:
@@ -243,7 +241,7 @@ def test_a_figure_of_three_panels_is_whole_on_a_desk_and_scrolls_on_a_phone(tmp_
         page.close()
 
 
-def test_the_page_may_go_elsewhere(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_can_be_written_elsewhere(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(folder), "--out", str(tmp_path / "mine.html")]) == 0
     assert f"report  {tmp_path / 'mine.html'}" in capsys.readouterr().out
     assert "10 done, 1 waiting, 1 failed" in (tmp_path / "mine.html").read_text()
@@ -251,7 +249,7 @@ def test_the_page_may_go_elsewhere(folder: Path, tmp_path: Path, capsys: pytest.
     assert (folder / "tables" / "README.md").exists()
 
 
-def test_run_it_again_goes_on_in_the_folder_of_the_plan(
+def test_the_printed_command_resumes_in_the_folder_of_the_plan(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = "messi reproduce domain_growth --scale small"
@@ -265,7 +263,7 @@ def test_run_it_again_goes_on_in_the_folder_of_the_plan(
         assert f">{wanted}</pre>" in unescape((folder / "report.html").read_text())
 
 
-def test_a_damaged_result_fails_its_own_cell(folder: Path) -> None:
+def test_a_damaged_result_fails_only_its_cell(folder: Path) -> None:
     main(["report", str(folder)])
     before = (folder / "tables" / "domain_growth_full.md").read_text().splitlines()
     (run,) = (folder / "runs").glob("ERM_K9_*")
@@ -281,13 +279,13 @@ def test_a_damaged_result_fails_its_own_cell(folder: Path) -> None:
     assert "9 done, 2 failed, 1 waiting" in (folder / "report.html").read_text()
 
 
-def test_folders_that_are_not_of_the_plan_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_outside_the_plan_are_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "runs" / "of_other_settings").mkdir()
     assert main(["report", str(folder)]) == 0
     assert f"left out  of_other_settings in {folder / 'runs'}" in capsys.readouterr().out
 
 
-def test_a_plan_is_shown_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_cannot_be_combined_with_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(folder), str(folder)]) == 2
     assert "is a plan" in capsys.readouterr().err
 
@@ -299,7 +297,7 @@ def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path: Path, capsys: pytes
     assert not (tmp_path / "plan").exists()
 
 
-def test_what_is_missing_is_told_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_data_is_reported_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "domain_growth", "--digits", str(tmp_path / "nowhere"), "--out", str(tmp_path / "plan")]
     assert main(command) == 2
     assert "nowhere" in capsys.readouterr().err

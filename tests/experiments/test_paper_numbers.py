@@ -1,4 +1,4 @@
-"""The paper's own arithmetic, which a wrong digit in a transcription would break."""
+"""The paper's own arithmetic, which a wrong digit in the transcription would break."""
 
 import statistics
 

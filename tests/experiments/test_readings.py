@@ -46,7 +46,7 @@ def test_every_reading_differs_from_the_defaults_in_one_thing(
     assert len({str(found) + str(runs[i].config.algorithm) for i, found in enumerate(changed.values())}) == 20
 
 
-def test_validation_stands_beside_the_target(tmp_path: Path) -> None:
+def test_the_table_shows_validation_and_target(tmp_path: Path) -> None:
     def made(labels: Mapping[str, Label]) -> dict[str, Any]:
         lead = 0.02 if labels["method"] == "MMD" else 0.0
         found = {"source_val": {"a": 0.6 + lead, "b": 0.7 + lead}, "target": {"rot0-p0.5": 0.5}, "selected_step": 1}
@@ -72,7 +72,7 @@ def test_differences_are_to_the_defaults_paired_by_number_of_domains_and_seed(tm
     assert (table.name, len(list(table.rows))) == ("readings_differences", 19)
     assert "Differences to MESSI, defaults in accuracy on validation data" in table.caption
     assert "paired by number of source domains and seed" in table.caption
-    # 0.7, 0.9 and 1.7 points with 7, 9 and 17 domains, whatever the seed: nothing varies within one of them.
+    # 0.7, 0.9 and 1.7 points with 7, 9 and 17 domains for every seed: nothing varies within a number of domains.
     cells = [cell_of(table, column.name, "MMD").ours for column in table.columns]
     assert [one.mean for one in cells if one] == pytest.approx([6, 1.1, 1.1, 1.1])
 

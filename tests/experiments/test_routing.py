@@ -1,4 +1,4 @@
-"""The plan of the routing pictures, and what they show."""
+"""The plan of the routing figures, and their content."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +29,7 @@ def made(labels: Mapping[str, Label]) -> dict[str, Any]:
 
 
 def with_records(results: Results) -> Results:
-    """Write records of routing in which every value tells the target, the domain and the method."""
+    """Write routing records in which every value encodes the target, the domain and the method."""
     for outcome in results.outcomes:
         if outcome.state == "done":
             folder, labels = RunDir(outcome.path), outcome.labels
@@ -97,7 +97,7 @@ def test_without_all_methods_there_is_no_picture(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"), [("{\n", "line 1, is not a record"), ("", "contains no routing of cartoon")]
 )
-def test_instead_of_a_picture_of_damaged_records_there_are_words(tmp_path: Path, content: str, reason: str) -> None:
+def test_damaged_records_give_a_text_instead_of_a_figure(tmp_path: Path, content: str, reason: str) -> None:
     experiment = Routing()
     results = with_records(made_results(tmp_path, experiment, made))
     (run,) = results.where(method="GMoE", target="sketch")

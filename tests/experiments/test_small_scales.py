@@ -1,6 +1,6 @@
 """The small scale of every experiment, as a user would run it.
 
-Those that train take minutes and run nightly (pytest -m nightly): 11 minutes in sum on 2 CPU cores, beside other work.
+Those that train take minutes and run nightly (pytest -m nightly): 11 minutes in total on 2 busy CPU cores.
 """
 
 import multiprocessing
@@ -28,7 +28,7 @@ TRAINED = {
 """By experiment: the number of runs, the tables and the figures."""
 UNTRAINED = {"model_size", "theory"}
 NEEDS_DATA = {"iwildcam"}
-"""Runs on made data in test_iwildcam.py."""
+"""Tested on synthetic data in test_iwildcam.py."""
 
 
 def test_every_experiment_is_known_here() -> None:
@@ -36,7 +36,7 @@ def test_every_experiment_is_known_here() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(UNTRAINED))
-def test_what_trains_nothing_is_done_at_once(name: str, tmp_path: Path) -> None:
+def test_experiments_without_training_finish_at_once(name: str, tmp_path: Path) -> None:
     assert main(["reproduce", name, "--scale", "small", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "report.html").exists()
     document = (tmp_path / "tables" / "README.md").read_text()
@@ -46,7 +46,7 @@ def test_what_trains_nothing_is_done_at_once(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NEEDS_DATA))
-def test_what_needs_data_says_so(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_data_is_reported(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nowhere, out = str(tmp_path / "nowhere"), str(tmp_path / "plan")  # else it would be downloaded
     assert main(["reproduce", name, "--scale", "small", "--path", nowhere, "--out", out]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

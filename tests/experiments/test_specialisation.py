@@ -23,7 +23,7 @@ from .made_runs import cell_of, reported
 from .tiny_scale import reopened, tiny_results
 
 
-def test_the_plan_is_the_papers() -> None:
+def test_the_plan_matches_the_paper() -> None:
     runs = Specialisation().runs()
     assert len(runs) == 48 == len({run.name for run in runs})
     assert {run.labels["target"] for run in runs} == {"Art", "Clipart", "Product", "Real World"}
@@ -43,7 +43,7 @@ def test_the_plan_is_the_papers() -> None:
 
 
 def all_at_once(outcome: Outcome) -> tuple[float, ...]:
-    """The definitions, from the outputs for all of the target a1 in one tensor."""
+    """The definitions, computed from all outputs on the target a1 in one tensor."""
     examples = outcome.run.config.data.load()
     inputs = examples.inputs
     assert isinstance(inputs, torch.Tensor)
@@ -69,7 +69,7 @@ def all_at_once(outcome: Outcome) -> tuple[float, ...]:
 
 
 def test_experts_are_measured_batch_by_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The numbers are those of all outputs at once, but the outputs of a batch are gone soon after it."""
+    """The numbers equal those of all outputs at once, but the outputs of a batch are freed soon after it."""
     (outcome,) = tiny_results(tmp_path, Specialisation(scale="small"), monkeypatch).where(method="MESSI", target="a1")
     monkeypatch.setattr(recording, "batch_size", lambda _: 7)
     outputs: list[weakref.ref[Tensor]] = []
@@ -107,7 +107,7 @@ def test_the_table_has_the_mean_over_targets(tmp_path: Path, monkeypatch: pytest
     assert "1, 1: 1</title>" in last.svg, "an expert is like itself"
 
 
-def test_models_are_needed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_are_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = Specialisation(scale="small")
     results = tiny_results(tmp_path, experiment, monkeypatch)
     before = reported(experiment, results)
@@ -116,7 +116,7 @@ def test_models_are_needed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert reported(experiment, results) == before
 
 
-def test_a_model_that_is_gone_leaves_its_cells_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_model_leaves_its_cells_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = Specialisation(scale="small")
     results = tiny_results(tmp_path, experiment, monkeypatch)
     gone = results.where(method="MESSI", target="b2")[0].path
@@ -131,7 +131,7 @@ def test_a_model_that_is_gone_leaves_its_cells_empty(tmp_path: Path, monkeypatch
     assert note.startswith(f"model.safetensors is missing in {gone.name}, so what its experts do on the target ")
 
 
-def test_what_is_not_done_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_runs_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = Specialisation(scale="small")
     table, *figures = reported(experiment, tiny_results(tmp_path, experiment, monkeypatch, runs=1))
     assert isinstance(table, Table)

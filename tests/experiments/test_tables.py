@@ -1,4 +1,4 @@
-"""Differences to a baseline where runs are missing or failed."""
+"""Differences to a baseline with missing or failed runs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,14 +35,14 @@ def shown(table: Table, method: str) -> list[float | None]:
     return [cell.ours.mean if cell.ours else None for cell in cells]
 
 
-def test_n_stands_once_and_nothing_is_said_of_deviations(tmp_path: Path) -> None:
+def test_n_is_shown_once_and_deviations_are_not_explained(tmp_path: Path) -> None:
     table = table_of(tmp_path, done)
     # In each of four targets the mean of two draws of 1 and 3 is 1, 2 or 3: four independent means of that kind.
     assert shown(table, "MESSI") == pytest.approx([8, 2, 1.25, 2.75])
     assert "| MESSI | PACS | 8 | 2.00 | 1.25 | 2.75 |" in markdown(table)
     assert "paired by target and seed" in table.caption
     assert "bootstrap within each target" in table.caption
-    for absent in ("±", "In brackets", "Mean over seeds", "What is empty"):
+    for absent in ("±", "In brackets", "Mean over seeds", "Empty cells"):
         assert absent not in table.caption
 
 

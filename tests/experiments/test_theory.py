@@ -1,4 +1,4 @@
-"""Every statement of the paper's section on invariance, and that broken premises break the conclusions."""
+"""The statements of the paper's section on invariance hold, and broken premises break the conclusions."""
 
 import dataclasses
 import math
@@ -30,7 +30,7 @@ HOLD = {
     "Lemma (subset-conditioned invariance)",
     "Corollary",
     "Theorem 3, the constructive example",
-    "Theorem 3, where the input settles the label",
+    "Theorem 3, if the input determines the label",
     "Theorem 3, in general",
 }
 FAIL = {
@@ -38,7 +38,7 @@ FAIL = {
     "Theorem 2 without its premise",
     "Theorem 3, a sentence of its proof",
     "Theorem 3, subsets that depend on the input",
-    "Theorem 3, its premise as written",
+    "Theorem 3, its premise as stated",
 }
 FUNCTIONS = tuple(partitions(4))
 
@@ -56,7 +56,7 @@ def with_surveys(monkeypatch: pytest.MonkeyPatch, changed: list[Survey]) -> None
     monkeypatch.setattr(global_invariance, "surveys", lambda: tuple(changed))
 
 
-def test_what_holds_and_what_does_not(checked: dict[str, Claim]) -> None:
+def test_which_claims_hold(checked: dict[str, Claim]) -> None:
     assert {name for name, claim in checked.items() if claim.holds} == HOLD
     assert {name for name, claim in checked.items() if not claim.holds} == FAIL
 
@@ -65,7 +65,7 @@ def test_the_numbers_of_the_examples_are_those_found_by_hand(checked: dict[str, 
     moving = checked["Proposition 1 and Theorem 2, I(Z;Y) over the domains in K"].numbers
     assert f"K = {{1,2}}: {binary_entropy(0.1):.3f}" in moving
     assert f"K = {{1,2,3}}: {binary_entropy(1.1 / 3):.3f}" in moving
-    premise = checked["Theorem 3, its premise as written"].numbers
+    premise = checked["Theorem 3, its premise as stated"].numbers
     assert f"I(X;Y|S) = {1 - (binary_entropy(0.1) + binary_entropy(0.4)) / 2:.3f}, best by subset 0.000" in premise
     parity = checked["Theorem 3, subsets that depend on the input"].numbers
     assert f"global {1 - binary_entropy(0.25):.3f}, by subset 0.000" in parity
@@ -74,7 +74,7 @@ def test_the_numbers_of_the_examples_are_those_found_by_hand(checked: dict[str, 
 
 
 def test_the_drawn_worlds_are_no_empty_cases() -> None:
-    """Often more than the constant is invariant, seldom everything, and some labels are missing somewhere."""
+    """Often more than the constant is invariant, seldom everything, and some domains lack labels."""
     everywhere = np.array([s.exact((0, 1, 2, 3)).sum() for s in surveys()])
     assert (everywhere > 1).mean() > 0.3
     assert (everywhere < len(REPRESENTATIONS)).mean() > 0.8
@@ -91,7 +91,7 @@ def test_the_table_has_a_row_of_six_cells_for_every_claim(checked: dict[str, Cla
         assert ("| **no** |" in line) == (not claim.holds)
 
 
-def test_a_reward_for_telling_domains_apart_breaks_proposition_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reward_for_domain_information_breaks_proposition_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(global_invariance, "LAMBDAS", (-1.0,))
     assert not global_invariance.domain_expansion().holds
 
@@ -102,7 +102,7 @@ def test_the_distributions_of_other_pairs_break_proposition_2(monkeypatch: pytes
 
 
 def test_a_pair_left_out_breaks_theorem_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the pair (0, 1) never penalised, a set of domains is called invariant that is not."""
+    """If the pair (0, 1) is never penalised, a set of domains counts as invariant that is not."""
     free = [dataclasses.replace(s, penalties=s.penalties * (np.arange(6) > 0)) for s in surveys()]
     with_surveys(monkeypatch, free)
     assert not global_invariance.shrinking_set().holds
@@ -115,7 +115,7 @@ def test_penalties_that_vanish_with_more_domains_break_theorem_2(monkeypatch: py
 
 
 def test_neighbouring_pairs_suffice_only_if_no_domain_lacks_a_label() -> None:
-    """The middle domain lacks label 1, so nothing ties the outer two together there."""
+    """The middle domain lacks label 1, so nothing connects the outer two for it."""
     laws = np.array([[[1, 1], [1, 1], [1, 1]], [[3, 1], [2, 2], [1, 3]]])
     for sizes, chained in ((np.array([[1, 1, 1], [1, 0, 1]]), True), (np.array([[1, 1, 1], [1, 1, 1]]), False)):
         z = Joint.of(laws * sizes[..., None], ("y", "d", "z"))
@@ -125,20 +125,20 @@ def test_neighbouring_pairs_suffice_only_if_no_domain_lacks_a_label() -> None:
 
 
 def test_one_predictive_feature_for_all_domains_loses_nothing() -> None:
-    """The theorem's second premise: without different predictive structures there is no loss."""
+    """The theorem's second premise: without different predictive structures nothing is lost."""
     shared = constructive((0.5, 0.25, 0.5, 0.25)).given("d", (0, 1))
     assert best_global(shared, FUNCTIONS) == pytest.approx(1, abs=1e-12)
 
 
 def test_the_first_feature_is_all_that_is_invariant_in_its_subset() -> None:
-    """With biased noise the noise cannot be kept: the constant and X1 are left of 15 functions."""
+    """Biased noise cannot be preserved: of 15 functions, only the constant and X1 remain."""
     subset = constructive((0.5, 0.25, 0.5, 0.25)).given("s", (0,))
     kept = [z for z in FUNCTIONS if independent(subset.mapped("x", z, "z"), "z", "d", "y")]
     assert kept == [(0, 0, 0, 0), (0, 0, 1, 1)]
 
 
-def test_equal_inputs_in_both_domains_restore_what_the_written_premise_promises() -> None:
-    """The same posteriors as in the counterexample, but one p(x): now all is kept."""
+def test_equal_inputs_in_both_domains_restore_the_conclusion() -> None:
+    """The same posteriors as in the counterexample, but one p(x): all information is preserved."""
     world = covariate_shift()
     same = Joint.of(world.table[:, [0, 0, 2, 2]] * np.eye(2)[[0, 0, 1, 1]][:, :, None], world.axes)
     kept = best_by_subset(same, FUNCTIONS)

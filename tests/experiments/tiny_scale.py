@@ -1,4 +1,4 @@
-"""The small scale of the ablations, made so small that a run takes half a second."""
+"""The small scale of the ablations, reduced until a run takes half a second."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def reopened(outcome: Outcome) -> tuple[Algorithm, Loader]:
 
 
 def tiny_results(folder: Path, experiment: Experiment, monkeypatch: pytest.MonkeyPatch, *, runs: int = 99) -> Results:
-    """Really do the first runs of an experiment at the small scale, on four domains with three features."""
+    """Train the first runs of an experiment at the small scale, on four domains with three features."""
     monkeypatch.setattr(ablation, "SMALL", TINY)
     monkeypatch.setattr(ablation, "SMALL_BACKBONE", "identity")
     training = TrainingConfig(steps=8, evaluate_every=8, batch_per_domain=8)

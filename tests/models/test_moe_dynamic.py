@@ -121,10 +121,10 @@ def transcribed(moe: DynamicMoeLayer, tokens: Tensor) -> DynamicMoeLayer:
 def test_experts_come_and_go_as_defined() -> None:
     """Over 40 steps of tokens around a few drifting centres, with parameters that move in between."""
     moe, seen = layer(apart=0.5), []
-    stream = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     for step in range(40):
-        centres = 2 * torch.randn(1 + step % 12, WIDTH, generator=stream)
-        tokens = centres.repeat(3, 1) + 0.3 * torch.randn(3 * len(centres), WIDTH, generator=stream)
+        centres = 2 * torch.randn(1 + step % 12, WIDTH, generator=generator)
+        tokens = centres.repeat(3, 1) + 0.3 * torch.randn(3 * len(centres), WIDTH, generator=generator)
         moe(tokens[None])
         wanted = transcribed(moe, tokens)
         moe.adapt()
@@ -132,7 +132,7 @@ def test_experts_come_and_go_as_defined() -> None:
             torch.testing.assert_close(value, wanted.state_dict()[name], msg=f"{name} after step {step}")
         seen.append(int(moe.active.sum()))
         with torch.no_grad():
-            moe.directions.add_(torch.randn(moe.directions.shape, generator=stream), alpha=0.3)
+            moe.directions.add_(torch.randn(moe.directions.shape, generator=generator), alpha=0.3)
             moe.thresholds.add_(0.1)
     steps = list(itertools.pairwise(seen))
     assert any(after > before for before, after in steps)

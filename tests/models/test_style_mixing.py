@@ -14,9 +14,9 @@ from messi.models.mixstyle import insert, mix_styles, restyling
 
 
 def random_maps(size: int = 5, *, places: tuple[int, int] = (4, 3)) -> Tensor:
-    stream = torch.Generator().manual_seed(0)
-    styles = torch.rand(2, size, 3, 1, 1, dtype=torch.float64, generator=stream)
-    return (0.5 + styles[0]) * torch.randn(size, 3, *places, dtype=torch.float64, generator=stream) + 4 * styles[1]
+    generator = torch.Generator().manual_seed(0)
+    styles = torch.rand(2, size, 3, 1, 1, dtype=torch.float64, generator=generator)
+    return (0.5 + styles[0]) * torch.randn(size, 3, *places, dtype=torch.float64, generator=generator) + 4 * styles[1]
 
 
 def literal(maps: Tensor, partner: list[int], share: list[float]) -> Tensor:

@@ -22,7 +22,7 @@ def document(
     pictures: int = 2,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Return what ``diagnostics.json`` would hold; without experts, what it holds of a method without a router."""
+    """Return the content of a ``diagnostics.json``; with no experts, that of a method without a router."""
     random = np.random.default_rng(seed)
     calibration = {"source_val": _calibration(random, 0.02), "target": _calibration(random, 0.15)}
     found: dict[str, Any] = {
@@ -125,7 +125,7 @@ def _mistakes(random: np.random.Generator, classes: Sequence[str], number: int) 
 
 
 def _picture(random: np.random.Generator) -> str:
-    """Return a thumbnail of about the size that a photograph has."""
+    """Return a thumbnail with the file size of a photograph."""
     coarse = Image.fromarray(random.integers(0, 256, (9, 9, 3), dtype=np.uint8)).resize(
         (56, 56), Image.Resampling.BICUBIC
     )

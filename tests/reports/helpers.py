@@ -1,4 +1,4 @@
-"""Small finished runs, written with the record classes and nothing that trains."""
+"""Small finished runs, written with the record classes, without training."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,11 +44,11 @@ class Sample:
     """More settings of the data."""
     steps: int = 30
     more: tuple[Record, ...] = ()
-    """Records besides those of the three evaluations."""
+    """Additional records."""
     diagnostics: dict[str, Any] = field(default_factory=dict)
-    """What ``diagnostics.json`` says; empty: there is none."""
+    """The content of ``diagnostics.json``; empty for no file."""
     result: dict[str, Any] = field(default_factory=dict)
-    """What ``result.json`` says otherwise."""
+    """Overrides of ``result.json``."""
 
     def write(self, path: Path) -> Path:
         """Write the folder and return its path."""

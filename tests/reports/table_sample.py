@@ -1,4 +1,4 @@
-"""A table with every kind of cell, and one whose texts try to break out."""
+"""A table with every kind of cell, and one with hostile texts."""
 
 from dataclasses import replace
 

@@ -13,7 +13,7 @@ from messi.reports.runs import read_run
 from .documents import document
 from .helpers import HOSTILE_ATTRIBUTE, HOSTILE_TAG, Sample
 
-# The contrast of text with what lies behind it, by the formula of WCAG, transparency included.
+# The contrast of text with its background by the formula of WCAG, including transparency.
 CONTRAST = """element => {
   const parse = text => (text.match(/[\\d.]+/g) || []).map(Number);
   let behind = [255, 255, 255];
@@ -32,7 +32,7 @@ CONTRAST = """element => {
 
 @dataclass
 class View:
-    """A page in a browser and everything that it complained of or asked for."""
+    """A page in a browser, with its console messages and requests."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ def assert_no_sideways_scrolling(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_page_opens_quietly_and_alone(tmp_path: Path, view: View, scheme: str) -> None:
+def test_the_page_opens_without_messages_or_requests(tmp_path: Path, view: View, scheme: str) -> None:
     file, _ = report(tmp_path, Sample(diagnostics=document()), Sample(algorithm="erm", experts=()))
     page = view.open(file)
     page.wait_for_load_state("networkidle")
@@ -121,7 +121,7 @@ def test_all_text_can_be_read(tmp_path: Path, view: View) -> None:
     assert faint == []
 
 
-def test_examples_say_right_and_wrong_in_signs(tmp_path: Path, view: View) -> None:
+def test_examples_mark_right_and_wrong(tmp_path: Path, view: View) -> None:
     file, _ = report(tmp_path, Sample())
     cards = view.open(file).locator(".card").all_inner_texts()
     assert [card.split() for card in cards] == [
@@ -133,7 +133,7 @@ def test_examples_say_right_and_wrong_in_signs(tmp_path: Path, view: View) -> No
     assert heights[1] > heights[2] > heights[0] > 0
 
 
-def test_the_ring_lies_on_the_selected_step(tmp_path: Path, view: View) -> None:
+def test_the_ring_marks_the_selected_step(tmp_path: Path, view: View) -> None:
     file, _ = report(tmp_path, Sample())
     page = view.open(file)
     plot = page.locator("#curves .wide .plot").bounding_box()

@@ -72,7 +72,7 @@ def test_places_of_a_line_and_its_band() -> None:
     assert points(text, "polygon", "band") == [[start, half, (WIDTH, 0), (WIDTH, HEIGHT / 2), half, start]]
 
 
-def test_pointing_at_a_place_tells_the_values_of_all_curves_there() -> None:
+def test_pointing_shows_the_values_of_all_series() -> None:
     ours = Series("ours", {0: Summary(-0.25, None, 1), 10: Summary(80, 10, 3)}, paper={10: 90.0})
     text = line_figure([panel(ours, Series("other", {10: Summary(70, None, 1)}), Series("none", {}))])
     assert texts(text, "title") == [
@@ -82,19 +82,19 @@ def test_pointing_at_a_place_tells_the_values_of_all_curves_there() -> None:
     first, last = [group.find(SVG + "rect") for group in elements(text, "g") if group.get("class") == "stop tip"]
     assert first is not None
     assert last is not None
-    # Each place has its half of the plot and a margin beside it.
+    # Each point owns its half of the plot and a margin outside it.
     middle = percent(first, "x") + percent(first, "width")
     assert middle == percent(last, "x") == 50
     assert percent(first, "x") < 0
     assert percent(last, "x") + percent(last, "width") > 100
 
 
-def test_one_place_alone_can_be_pointed_at() -> None:
+def test_a_single_point_can_be_pointed_at() -> None:
     (rect,) = elements(line_figure([panel(Series("a", {3: Summary(1, None, 1)}))]), "rect")
     assert percent(rect, "width") > 100
 
 
-def test_zero_stands_one_power_of_ten_left_of_a_logarithmic_axis() -> None:
+def test_zero_is_one_power_of_ten_left_on_a_logarithmic_axis() -> None:
     values = {x: Summary(x, None, 1) for x in (0, 0.001, 0.01, 0.1, 1, 10)}
     (line,) = points(line_figure([panel(Series("a", values), logarithmic=True)]), "polyline", "curve")[:1]
     assert [x for x, _ in line] == [WIDTH * place / 5 for place in range(6)]
@@ -110,7 +110,7 @@ def test_a_label_has_one_colour_and_one_kind_of_dashes_in_every_panel() -> None:
 
 
 def test_a_caption_explains_the_signs_that_occur_and_no_others() -> None:
-    """A method's own line may be dotted, so that of a figure without the paper's values nothing is said to be."""
+    """A method's own line may be dotted, so a figure without the paper's values does not explain dotted lines."""
     spread, single = {1.0: Summary(1, 0.5, 3)}, {1.0: Summary(1, None, 1)}
     rings = "rings on thin dotted lines are the paper's"
     assert with_signs("What", [panel(Series("a", single), Series("b", single))]) == "What."
@@ -145,7 +145,7 @@ def test_names_are_escaped() -> None:
         assert name in texts(text)
 
 
-def test_what_cannot_be_drawn_is_refused() -> None:
+def test_charts_that_cannot_be_drawn_are_refused() -> None:
     for series in ((), (Series("a", {-1: Summary(1, None, 1)}),)):
         with pytest.raises(MessiError, match="`series`"):
             line_figure([panel(*series)])

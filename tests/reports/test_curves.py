@@ -36,7 +36,7 @@ def curves_of(*paths: Path) -> list[ValidationChart]:
 
 
 def by_macro_f1(path: Path) -> Path:
-    """Write a run in which macro F1 is the highest after the last step, and accuracy before."""
+    """Write a run in which macro F1 is highest after the last step, and accuracy earlier."""
     more = [
         record
         for step, accuracy, macro_f1 in ((10, 0.5, 0.2), (20, 0.9, 0.1), (30, 0.7, 0.4))
@@ -90,7 +90,7 @@ def test_runs_that_were_selected_by_different_metrics_have_a_chart_each(runs: li
     assert "“unseen_val_macro_f1”" in macro_f1.caption
 
 
-def test_averaged_weights_have_no_ring_and_an_accuracy_of_their_own(tmp_path: Path) -> None:
+def test_averaged_weights_have_a_separate_accuracy_and_no_ring(tmp_path: Path) -> None:
     mean = EvaluationRecord(
         step=20, role="source_val", domain="photo", count=10, accuracy=0.95, loss=0.5, averaged=True
     )
@@ -102,7 +102,7 @@ def test_averaged_weights_have_no_ring_and_an_accuracy_of_their_own(tmp_path: Pa
     assert curve.selected == {0: 95.0}
 
 
-def test_pointing_at_a_step_tells_every_value(runs: list[Path]) -> None:
+def test_pointing_at_a_step_shows_every_value(runs: list[Path]) -> None:
     chart = curves_of(*runs)[0].chart.drawing
     assert chart.stops[1].text == "step 20\nmessi: 85.0 %\nerm: 60.0 %"
     ends = [stop.left + stop.width for stop in chart.stops]
@@ -110,7 +110,7 @@ def test_pointing_at_a_step_tells_every_value(runs: list[Path]) -> None:
     assert ends[-1] == pytest.approx(100)
 
 
-def test_loss_terms_stand_apart_and_their_sum_first(runs: list[Path]) -> None:
+def test_loss_terms_have_a_chart_each_after_their_sum(runs: list[Path]) -> None:
     charts = charts_of(runs)
     assert list(charts) == ["loss (sum of the terms)", "cls", "ssi"]
     assert [line.look for line in charts["ssi"].lines] == [0]

@@ -1,4 +1,4 @@
-"""What the page takes from ``diagnostics.json``, value by value."""
+"""What the page shows of ``diagnostics.json``, value by value."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def test_maps_are_those_of_the_file_and_the_records(tmp_path: Path) -> None:
     found = document()
     by_domain, by_class, joint = routing_maps(run_of(tmp_path, found))
     assert [list(row.values) for row in by_class.groups[0].rows] == found["routing"]["by_class"]
-    assert (by_class.seen, found["examples"]) == ("n = 80", 80)
+    assert (by_class.note, found["examples"]) == ("Validation part of the source domains, n = 80.", 80)
     # The others are those of the records, of all examples: 7 cats and 9 dogs in each domain.
     rows = by_domain.groups[0].rows
     assert [(row.name, row.count) for row in rows] == [("sketch (target, unseen)", 16), ("photo", 16), ("art", 16)]
@@ -43,7 +43,7 @@ def test_of_many_classes_the_most_decided_are_shown(tmp_path: Path) -> None:
     found["routing"]["by_class"] = [[0.5, 0.5]] * 30 + [[0.1 + number / 1000, 0.9] for number in range(70)]
     _, by_class, _ = routing_maps(run_of(tmp_path, found))
     assert len(by_class.groups[0].rows) == MOST_ROWS
-    assert by_class.left_out == 40
+    assert "40 more are not shown" in by_class.note
     assert by_class.groups[0].rows[0].name == "class 30"
 
 
@@ -127,7 +127,7 @@ def test_a_method_without_router_has_no_experts_to_colour_by(tmp_path: Path) -> 
     assert (routing_maps(run), slot_matrix(run), expert_album(run)) == ([], None, [])
 
 
-def test_a_bin_lies_where_confidence_and_accuracy_say(tmp_path: Path) -> None:
+def test_a_bin_is_drawn_at_its_confidence_and_accuracy(tmp_path: Path) -> None:
     bins = [
         {"confidence": 0.6, "accuracy": 0.5, "count": 25},
         {"confidence": 0.7, "accuracy": 0.0, "count": 0},
@@ -143,7 +143,7 @@ def test_a_bin_lies_where_confidence_and_accuracy_say(tmp_path: Path) -> None:
     assert (small.radius - 2) ** 2 * 3 == pytest.approx((large.radius - 2) ** 2, rel=0.05)
 
 
-def test_pictures_say_what_they_are(tmp_path: Path) -> None:
+def test_pictures_have_captions(tmp_path: Path) -> None:
     run = run_of(tmp_path, document())
     (first, *_), mistakes = expert_album(run), mistake_album(run)
     assert first.number == 1

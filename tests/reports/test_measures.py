@@ -22,14 +22,14 @@ def table_of(runs: Sequence[FinishedRun]) -> Table:
     return table
 
 
-def test_measures_that_no_run_has_make_no_column(tmp_path: Path) -> None:
+def test_measures_that_no_run_has_have_no_column(tmp_path: Path) -> None:
     erm = {"calibration": {"source_val": {"ece": 0.02, "bins": []}}, "probe": {"accuracy": None, "chance": 0.5}}
     table = table_of([run_of(tmp_path / "a", erm), run_of(tmp_path / "b", {})])
     assert [column.name for column in table.columns] == ["ECE, sources %", "Chance %"]
     assert [[text.mean for text in table.texts(row)] for row in table.rows] == [["2.0", "50.0"]]
 
 
-def test_measures_say_units_limits_and_how_many_examples_were_seen(tmp_path: Path) -> None:
+def test_measures_state_units_limits_and_sample_sizes(tmp_path: Path) -> None:
     found = document(experts=6)
     found["similarity"]["mean_off_diagonal"] = -0.00053925
     found["calibration"]["target"]["bins"] = [{"confidence": 0.6, "accuracy": 0.5, "count": 25}]
@@ -50,7 +50,7 @@ def test_measures_say_units_limits_and_how_many_examples_were_seen(tmp_path: Pat
     assert "n =" not in meanings["Worst domain %"]
 
 
-def test_runs_that_saw_different_numbers_have_ranges(tmp_path: Path) -> None:
+def test_different_sample_sizes_are_shown_as_ranges(tmp_path: Path) -> None:
     runs = []
     for number in (25, 40):
         found = document()

@@ -1,6 +1,7 @@
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from PIL import Image
 from messi.core.documents import write_document
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, Record, TrainRecord
-from messi.reports.page import write_report
-from messi.reports.runs import read_run
+from messi.reports import diagnostics
+from messi.reports.charts import Chart, Series
+from messi.reports.html import render_page
+from messi.reports.page import run_values, write_report
+from messi.reports.runs import FinishedRun, read_run
 from messi.reports.settings import settings_table
 
 from .documents import document
@@ -19,7 +23,7 @@ from .helpers import HOSTILE_ATTRIBUTE, HOSTILE_TAG, Sample
 
 
 class Outline(HTMLParser):
-    """Collects what a browser would act on."""
+    """Collects tags and attributes."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -70,7 +74,7 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     assert "@import" not in page
 
 
-def test_a_method_without_router_and_inputs_without_images_are_said(tmp_path: Path) -> None:
+def test_a_missing_router_and_missing_images_are_reported(tmp_path: Path) -> None:
     diagnostics = document(experts=0)
     page = page_of(tmp_path / "page.html", Sample(algorithm="erm", experts=(), images=False, diagnostics=diagnostics))
     assert "No routing to show for erm: the method has no router." in page
@@ -80,14 +84,14 @@ def test_a_method_without_router_and_inputs_without_images_are_said(tmp_path: Pa
     assert 'class="slots' not in page
 
 
-def test_an_expert_alone_is_not_called_none(tmp_path: Path) -> None:
+def test_a_single_expert_has_no_similarity(tmp_path: Path) -> None:
     diagnostics = document()
     del diagnostics["similarity"]  # as of a run with one expert
     page = page_of(tmp_path / "page.html", Sample(diagnostics=diagnostics))
     assert "No similarity of experts to show for messi: the method has fewer than two experts." in page
 
 
-def test_routing_to_one_expert_is_said_of_the_run_that_does_so_alone(tmp_path: Path) -> None:
+def test_hard_routing_is_noted_only_for_runs_that_use_it(tmp_path: Path) -> None:
     said = "Every input goes to one expert with weight 1"
     one, sure, several = (document() for _ in range(3))
     one["router"] = several["router"] = "blocks"
@@ -99,7 +103,7 @@ def test_routing_to_one_expert_is_said_of_the_run_that_does_so_alone(tmp_path: P
     assert "gmoe" in page[page.index('id="routing"') : page.index(said)].rpartition("<summary>")[2]
 
 
-def test_labels_that_are_wrong_on_purpose_are_told_beside_the_mistakes(tmp_path: Path) -> None:
+def test_label_noise_is_noted_at_the_mistakes(tmp_path: Path) -> None:
     said = "This data set contains 25.0\N{NO-BREAK SPACE}% deliberately wrong labels"
     exact = Sample(diagnostics=document(), data={"label_noise": 0.0})
     noisy = Sample(diagnostics=document(), data={"label_noise": 0.25})
@@ -120,7 +124,7 @@ def test_an_image_that_two_runs_share_is_embedded_once(tmp_path: Path) -> None:
     assert page.count('class="said"') == 6
 
 
-def test_different_data_is_said(tmp_path: Path) -> None:
+def test_different_data_is_noted(tmp_path: Path) -> None:
     warning = "Different data."
     assert warning not in page_of(tmp_path / "same.html", Sample(), Sample(seed=1))
     assert warning in page_of(tmp_path / "other.html", Sample(), Sample(fingerprint="beef"))
@@ -192,7 +196,7 @@ def test_settings_that_only_one_method_has_do_not_differ(tmp_path: Path) -> None
 def test_diagnostics_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     path = Sample(diagnostics=document()).write(tmp_path / "run")
     file = path / "diagnostics.json"
-    for content, reason in (("{", "is damaged: Expecting property name"), ("[]", "it must hold one JSON object")):
+    for content, reason in (("{", "is damaged: Expecting property name"), ("[]", "it must contain one JSON object")):
         file.write_text(content)
         with pytest.raises(MessiError, match=rf"diagnostics\.json .*{reason}.* Or remove it to get a report"):
             write_report([path], tmp_path / "page.html")
@@ -205,7 +209,7 @@ def test_diagnostics_that_cannot_be_read_are_named(tmp_path: Path) -> None:
             write_report([path], tmp_path / "page.html")
 
 
-def test_runs_without_diagnostics_say_so_once(tmp_path: Path) -> None:
+def test_missing_diagnostics_are_reported_once(tmp_path: Path) -> None:
     page = page_of(tmp_path / "page.html", Sample(), Sample(seed=1))
     assert page.count("diagnostics.json") == 1
     assert 'href="#embedding"' not in page
@@ -223,18 +227,16 @@ def test_ten_runs_of_many_domains_and_classes_stay_small(tmp_path: Path) -> None
         EvaluationRecord(step=step, role="source_val", domain=domain, count=30, accuracy=step / 5000, loss=0.1)
         for step in range(200, 5001, 200) for domain in domains
     ]  # fmt: skip
-    samples = [
-        Sample(
-            seed=seed,
-            steps=5000,
-            sources=dict.fromkeys(domains, (0.5, 0.8, 0.7)),
-            classes=tuple(classes),
-            more=tuple(more),
-            diagnostics=diagnostics,
-        )
-        for seed in range(10)
-    ]  # fmt: skip
-    page = page_of(tmp_path / "page.html", *samples)
+    sample = Sample(
+        steps=5000,
+        sources=dict.fromkeys(domains, (0.5, 0.8, 0.7)),
+        classes=tuple(classes),
+        more=tuple(more),
+        diagnostics=diagnostics,
+    )
+    run = read_run(sample.write(tmp_path / "run"))  # reading ten such runs takes most of the time
+    runs = [replace(run, seed=seed, config={**run.config, "seed": seed}) for seed in range(10)]
+    page = render_page("page.html", **run_values(runs))
     assert len(page.encode()) < 5_000_000
     assert "20 classes and 21 pairs of domains with the largest weights; not shown: 325 classes, 169 pairs." in page
     assert "the most concentrated routing; 285 more are not shown" in page
@@ -251,3 +253,20 @@ def test_a_page_is_written_without_torch(tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     assert subprocess.run([sys.executable, "-c", code, str(path), str(out)], check=False).returncode == 0
     assert out.exists()
+
+
+def test_a_section_of_charts_requires_only_its_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(run: FinishedRun) -> list[Chart]:
+        if not run.diagnostics:
+            return []
+        points = {1.0: run.diagnostics["probe"]["accuracy"], 2.0: 0.5}
+        return [Chart(title="Probe by layer", x="layer {}", series=(Series("probe", points),), note="Of two layers.")]
+
+    kind = diagnostics._Kind(build, "No probes", "there are none", title="Probes", caption="What layers reveal.")
+    monkeypatch.setitem(diagnostics._KINDS, "probes", kind)
+    page = page_of(tmp_path / "page.html", Sample(diagnostics=document()), Sample(algorithm="erm", experts=()))
+    section = page[page.index('<section id="probes">') :].partition("</section>")[0]
+    parts = ("Probes", "What layers reveal.", "Probe by layer", "layer 1\nprobe: 0.61", "Of two layers.")
+    assert [part for part in parts if part not in section] == []
+    assert "No probes to show for erm: the run folder has no diagnostics.json." in section
+    assert '<a href="#probes">Probes</a>' in page

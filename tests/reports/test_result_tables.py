@@ -34,7 +34,7 @@ def _parts(text: CellText) -> list[str]:
     return [part for part in (text.text, text.mean, text.note) if part]
 
 
-def test_a_row_says_how_the_selected_step_did(tmp_path: Path) -> None:
+def test_a_row_contains_the_result_of_the_selected_step(tmp_path: Path) -> None:
     (row,) = result_rows([read_run(Sample(seed=3).write(tmp_path / "a"))])
     values = asdict(row)
     assert values.pop("validation") == pytest.approx((0.8 + 0.9) / 2)  # step 20, not the last
@@ -148,7 +148,7 @@ def test_one_run_per_method_needs_no_second_table(tmp_path: Path) -> None:
     assert method_results([read_run(path) for path in paths]) is None
 
 
-def test_a_domain_that_is_held_out_alone_and_with_others_has_no_column(tmp_path: Path) -> None:
+def test_a_domain_held_out_alone_and_with_others_has_no_column(tmp_path: Path) -> None:
     alone = [Sample(seed=seed).write(tmp_path / f"{seed}") for seed in (0, 1)]
     both = Sample(targets={"sketch": 0.5, "cartoon": 0.5}).write(tmp_path / "both")
     assert method_results([read_run(path) for path in [*alone, both]]) is None

@@ -16,7 +16,7 @@ def labels_of(*paths: Path) -> list[str]:
     return run_labels([read_run(path) for path in paths])
 
 
-def test_labels_name_what_tells_runs_of_one_algorithm_apart(tmp_path: Path) -> None:
+def test_labels_name_the_settings_that_distinguish_runs(tmp_path: Path) -> None:
     erm = Sample(algorithm="erm", experts=()).write(tmp_path / "erm")
     ot = Sample(settings={"discrepancy": "ot"}).write(tmp_path / "ot")
     mmd = Sample(settings={"discrepancy": "mmd"}, seed=1).write(tmp_path / "mmd")
@@ -25,7 +25,7 @@ def test_labels_name_what_tells_runs_of_one_algorithm_apart(tmp_path: Path) -> N
     assert labels_of(ot, ot) == ["messi #1", "messi #2"]
 
 
-def test_labels_need_few_settings_and_leave_out_what_is_usual(tmp_path: Path) -> None:
+def test_labels_are_short_and_omit_usual_settings(tmp_path: Path) -> None:
     usual = {
         "ssi_weight": 0.01,
         "sparsity_weight": 0.02,
@@ -65,7 +65,7 @@ def test_a_run_that_is_not_finished_is_named(tmp_path: Path) -> None:
 def test_a_run_that_lacks_a_value_is_named(tmp_path: Path) -> None:
     path = Sample().write(tmp_path / "old")
     write_document(path / "result.json", {"selection": "source_val", "validation": "source_val", "target_part": "all"})
-    with pytest.raises(MessiError, match=r"old/result\.json is not one that this .* read: selected_step is missing"):
+    with pytest.raises(MessiError, match=r"old/result\.json cannot be read by this version: selected_step is missing"):
         read_run(path)
 
 

@@ -141,7 +141,7 @@ def test_the_interval_is_that_of_all_resamples() -> None:
     # 10,000 draws find a quantile's level within 0.0065 (four standard errors).
     for end, level in zip(difference.interval, (0.025, 0.975), strict=True):
         assert np.quantile(every, level - 0.0065) - 1e-9 <= end <= np.quantile(every, level + 0.0065) + 1e-9
-    # Three of 27 draws of one target are all its least: both at once happen once in 729, so the end lies inside.
+    # Three of 27 draws of one target are all its least: both at once happen once in 729, so the end is inside.
     assert every[0] < difference.interval[0] < difference.mean < difference.interval[1] < every[-1]
 
 
@@ -187,7 +187,7 @@ def test_growth_of_one_seed() -> None:
 
 
 def test_the_peak_is_that_of_the_mean_curve() -> None:
-    """Each seed's own peak is 80 or 72, of which the mean is 76; the mean curve is 60, 74 and 68."""
+    """The seeds' individual peaks are 80 and 72, with mean 76; the mean curve is 60, 74, 68."""
     found = growth([{3: 50.0, 5: 76.0, 7: 80.0}, {3: 70.0, 5: 72.0, 7: 56.0}])
     assert found is not None
     assert (found.peak_at, found.peak.mean, found.last.mean, found.drop.mean) == (5, 74.0, 68.0, 6.0)

@@ -71,7 +71,7 @@ def test_the_summary_of_domains_held_out_in_turn(paths: list[Path]) -> None:
     )
 
 
-def test_the_facts_say_what_was_run(paths: list[Path]) -> None:
+def test_the_facts_state_what_was_run(paths: list[Path]) -> None:
     found = facts([read_run(path) for path in paths])
     assert found["Methods"] == "erm (4 runs), coral (3 runs)"
     assert found["Held out"] == "art, photo"

@@ -11,7 +11,7 @@ from .table_sample import ERM, MESSI, PROVENANCE, TABLE
 UP = Column("x")
 
 
-def test_the_caption_says_how_the_numbers_came_about() -> None:
+def test_the_caption_states_how_the_numbers_were_obtained() -> None:
     for part in (
         "PACS (version 1)",
         "messi; steps 300",
@@ -31,7 +31,7 @@ def table_of(*cells: Cell, seeds: tuple[int, ...] = (0, 1, 2), column: Column = 
     return replace(TABLE, provenance=replace(PROVENANCE, seeds=seeds), columns=(column,), groups=(rows,))
 
 
-def test_the_caption_explains_only_what_the_table_has() -> None:
+def test_the_caption_explains_only_signs_in_the_table() -> None:
     value, spread = Cell(Summary(1.0, None, 1)), Cell(Summary(1.0, 0.5, 3))
     signs = {"±": spread, "In brackets": replace(value, paper=Published(2.0)), "Empty cells": Cell()}
     for sign, cell in signs.items():
@@ -57,7 +57,7 @@ def test_the_caption_names_the_seeds(seeds: tuple[int, ...], over_seeds: bool, s
     assert said in replace(table, over_seeds=over_seeds).caption
 
 
-def test_nothing_is_said_of_training_where_there_was_none() -> None:
+def test_the_caption_of_an_untrained_table_omits_training() -> None:
     table = replace(table_of(Cell(Summary(1.0, None, 1))), provenance=Provenance(version="0.1.0"), over_seeds=False)
     assert table.caption == "Results. Version: 0.1.0."
 
@@ -84,7 +84,7 @@ def test_a_signed_number(value: float | None, digits: int, shown: str) -> None:
 
 
 def best_of(*values: float, direction: Direction = "up") -> list[float]:
-    """Return which of some values, each over three seeds, are best."""
+    """Return the best of some values, each over three seeds."""
     table = table_of(*(Cell(Summary(value, None, 3)) for value in values), column=Column("x", direction))
     return [cell.ours.mean for row in table.rows for cell in row.cells if cell.ours and table.is_best(cell, 0)]
 
@@ -96,7 +96,7 @@ def test_the_best_is_best_as_shown() -> None:
     assert best_of(1.26, 1.34, 1.24) == [1.26, 1.34]  # both read 1.3
 
 
-def test_the_best_follows_the_direction_and_ignores_what_is_not_finite() -> None:
+def test_the_best_follows_the_direction_and_ignores_values_that_are_not_finite() -> None:
     values = (float("nan"), 1.0, 3.0)
     assert [best_of(*values, direction=direction) for direction in ("up", "down", "none")] == [[3.0], [1.0], []]
 
@@ -106,7 +106,7 @@ def test_nothing_is_best_without_another_to_beat() -> None:
     assert best_of(1.26, 1.34) == []  # equal as shown
 
 
-def test_the_caption_says_what_is_bold_where_something_is() -> None:
+def test_the_caption_explains_bold_if_it_occurs() -> None:
     low, high, part = (Cell(Summary(value, None, n)) for value, n in ((1.0, 3), (2.0, 3), (3.0, 2)))
     assert "Bold: the best of a column." in table_of(low, high).caption
     assert "Bold: the best of a column, of the cells over all seeds." in table_of(low, high, part).caption

@@ -69,7 +69,7 @@ def test_markdown() -> None:
     assert "[1] seed 2: out of memory" in markdown(TABLE)
 
 
-def test_the_title_stands_once_above_the_table_and_the_rest_beside_it() -> None:
+def test_the_title_is_above_the_table_and_the_rest_in_the_caption() -> None:
     table = replace(TABLE, title="Accuracy <all>", explanation="By method")
     rest = table.about
     assert rest.startswith("By method. Data: ")
@@ -159,7 +159,7 @@ def test_html() -> None:
         ["OMoE", "DeiT-S/16", "87.3 ± 0.4", "1.3 ± 0.3"],
         ["MESSI", "DeiT-S/16", "90.5 n = 1 … / paper 90.9 (\u22120.4)", "… / paper \u22120.2 ± 0.3"],
     ]
-    # Sorting reads the whole number; a cell without one says so, or its words would be sorted among the numbers.
+    # Sorting reads the whole number; without one the value is empty, or words would be sorted among the numbers.
     assert page.values == [
         *(None, "86.04", "1.26"),
         *(None, "", "1.34"),
@@ -180,7 +180,7 @@ def test_html() -> None:
         ((0,), 0, "incomplete: 1 of 1 seed is missing"),
     ],
 )
-def test_an_incomplete_cell_says_what_it_lacks(seeds: tuple[int, ...], n: int, missing: str) -> None:
+def test_an_incomplete_cell_states_what_is_missing(seeds: tuple[int, ...], n: int, missing: str) -> None:
     cell = Cell(Summary(1.0, None, n) if n else None, state="incomplete")
     table = replace(
         TABLE,
@@ -198,7 +198,7 @@ def test_a_value_that_is_not_finite_is_sorted_as_none() -> None:
     assert Cells(html(table)).values == [None, ""]
 
 
-def test_a_row_that_is_not_over_seeds_tells_once_what_became_of_its_runs() -> None:
+def test_a_row_that_is_not_over_seeds_shows_the_state_of_its_runs_once() -> None:
     columns = (Column("n pairs", "none", 0), Column("Difference", "none"))
     for reason, words, signs in (("", "9 incomplete", "9 …"), ("why", "9 failed [1]", "9 failed[1]")):
         cell = Cell(Summary(9, None, 9), state="failed" if reason else "incomplete", reason=reason)

@@ -1,4 +1,4 @@
-"""Tables and figures that are wider than the window, at the desk and on a phone."""
+"""Tables and figures wider than the window, on a desktop and on a phone."""
 
 import io
 import itertools
@@ -25,7 +25,7 @@ BOX = "#runs"
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a page of a run that held six domains out."""
+    """Return the page of a run with six held-out domains."""
     folder = tmp_path_factory.mktemp("wide")
     targets = {f"art_painting{number}": 0.5 for number in range(6)}
     domains, targets_of = ("photo", "art_painting"), ("art_painting0",)
@@ -77,7 +77,7 @@ def edge(box: Locator) -> tuple[int, ...]:
     return picture.getpixel((picture.width - 4, picture.height - 8))  # type: ignore[return-value]
 
 
-def test_a_shadow_lies_where_there_is_more(page: Page, file: Path) -> None:
+def test_a_shadow_marks_hidden_content(page: Page, file: Path) -> None:
     table = opened(page, file, DESK).locator(BOX)
     box = page.locator(".scroll", has=table)
     assert box.evaluate("box => box.scrollWidth > box.clientWidth")
@@ -149,7 +149,7 @@ def test_figures_of_a_plan_are_read_by_pointing_and_by_the_keyboard(page: Page, 
 
 
 def lab(rgb: tuple[float, ...]) -> tuple[float, float, float]:
-    """Return a colour in CIE Lab, where distances are what eyes see."""
+    """Return a colour in CIE Lab, in which distances are perceptual."""
     r, g, b = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in (value / 255 for value in rgb))
     xyz = (
         (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505,
@@ -162,7 +162,7 @@ def lab(rgb: tuple[float, ...]) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("strength", [0, 1])
-def test_experts_are_told_apart_by_colour_at_every_strength(page: Page, file: Path, scheme: str, strength: int) -> None:
+def test_experts_have_distinct_colours_at_every_strength(page: Page, file: Path, scheme: str, strength: int) -> None:
     page.emulate_media(color_scheme="light" if scheme == "light" else "dark")
     opened(page, file, DESK)
     cell = page.locator(".slot").first

@@ -25,7 +25,7 @@ def test_a_damaged_file_fails_only_its_run_and_following_the_advice_restores_the
             outcome, other = plan.outcomes()
             assert (outcome.state, other.state) == ("failed", "done")
             assert outcome.reason.startswith(f"{file} is damaged: ")
-            assert outcome.reason.endswith(f" or delete {deleted} and repeat the command that made it.")
+            assert outcome.reason.endswith(f" or delete {deleted} and repeat the command that created it.")
         file.write_bytes(whole)
     whole = first.result.read_bytes()
     first.result.unlink()

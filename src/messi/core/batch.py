@@ -1,4 +1,4 @@
-"""What flows between the rooms: a batch, a task, a prediction and the named terms of a loss."""
+"""The types that all packages share: a batch, a task, a prediction and the named terms of a loss."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,7 +20,7 @@ class Batch:
     domains: Tensor
     """[B] source-domain indices, 0 to K-1 (the target has none)."""
     step: int = 0
-    """The training step that the batch belongs to; they count from 1."""
+    """The training step of the batch; steps count from 1."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -39,43 +39,43 @@ class Task:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of B inputs."""
+    """The output of a model for B inputs."""
 
     logits: Tensor
     """[B, classes]"""
     routing: Tensor | None = None
-    """[B, experts]; None when the method has no router."""
+    """[B, experts]; None if the method has no router."""
 
 
 @dataclass(frozen=True)
 class ExpertUse:
-    """What the experts of a model did with B inputs."""
+    """Routing and outputs of the experts for B inputs."""
 
     place: Literal["head", "blocks"]
-    """Where they are: after the encoder, or in blocks of it, the last of which is told of here."""
+    """Where the experts are: after the encoder, or in blocks of it, of which this is the last."""
     routing: Tensor
     """[B, experts]"""
     outputs: Tensor
-    """[experts, B, width] what every expert says, before it is weighted."""
+    """[experts, B, width] the output of every expert, before it is weighted."""
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What went on inside of a model on the way to its answer for B inputs."""
+    """Intermediate results of a model for B inputs."""
 
     logits: Tensor
     """[B, classes]"""
     encoded: Tensor | None = None
-    """[B, D] what the encoder says; None when a method does not tell."""
+    """[B, D] the output of the encoder; None if the method does not expose it."""
     classified: Tensor | None = None
-    """[B, R] what the classifier reads: the same, unless something lies between; None when a method does not tell."""
+    """[B, R] the input of the classifier, equal to ``encoded`` if nothing is in between; None if not exposed."""
     experts: ExpertUse | None = None
-    """None when the method has no router."""
+    """None if the method has no router."""
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """How an input must look when it enters an encoder; saved with every model."""
+    """The shape and normalisation of an encoder's input; saved with every model."""
 
     shape: tuple[int, ...]
     """(channels, height, width) for images, (F,) for features."""

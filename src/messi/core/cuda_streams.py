@@ -1,4 +1,4 @@
-"""Independent pieces of work next to each other on a GPU."""
+"""Run independent pieces of work concurrently on a GPU."""
 
 import functools
 from collections.abc import Callable
@@ -10,9 +10,9 @@ _T = TypeVar("_T")
 
 
 def run_concurrently(device: torch.device, first: Callable[[], _T], *others: Callable[[], _T]) -> list[_T]:
-    """Return what each piece of work returns; on a GPU every piece has a stream of its own, in the backward pass too.
+    """Return the result of each piece of work; on a GPU each runs on its own stream, in the backward pass too.
 
-    Pieces of many small kernels hide behind each other: none of them fills the device, each waits for its own last.
+    Pieces of many small kernels overlap well: none of them fills the device, and each waits only for itself.
     """
     if device.type != "cuda":
         return [work() for work in (first, *others)]
@@ -25,13 +25,13 @@ def run_concurrently(device: torch.device, first: Callable[[], _T], *others: Cal
             results.append(work())
     results.insert(0, first())
     for number in range(len(others)):
-        # Memory of one stream is reused by it alone, and only after it has waited for this one again.
+        # A stream reuses only its own memory, and only after it has waited for this stream again.
         here.wait_stream(_stream(device, number))
     return results
 
 
 @functools.cache
 def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
-    """Return the same stream every time; ``number`` tells those of a device apart."""
+    """Return the same stream for the same number every time."""
     del number
     return torch.cuda.Stream(device)

@@ -1,6 +1,6 @@
 """JSON documents that messi writes and reads back: typed, and with a checksum that reveals damage.
 
-The checksum is over the values, not over their spelling, and stands among them under the key ``checksum``.
+The checksum depends on the values, not on their formatting, and is stored among them under the key ``checksum``.
 """
 
 import dataclasses
@@ -22,16 +22,16 @@ _Document = TypeVar("_Document")
 
 
 def write_document(path: Path, document: Any, *, indent: int | None = 2) -> None:
-    """Write a dataclass, or JSON values, with their checksum."""
+    """Write a dataclass, or JSON values, with a checksum."""
     values = document if isinstance(document, Mapping) else dataclasses.asdict(document)
-    plain = json.loads(json.dumps(values, allow_nan=False))  # as they will be read: tuples are lists, keys are texts
+    plain = json.loads(json.dumps(values, allow_nan=False))  # as they will be read: lists instead of tuples
     write_text(path, json.dumps({**plain, KEY: values_checksum(plain)}, indent=indent) + "\n")
 
 
 def read_values(path: Path, version: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """Return the values of a document that fit its checksum; raise ValueError where they do not.
+    """Return the values of a document; raise ValueError if they do not match its checksum.
 
-    One without a checksum must be of a version that wrote none: ``version`` is asked, with its values, which one it is.
+    A document without a checksum must be from a version that wrote none, which ``version`` returns for the values.
     """
     values = parse_values(read_regular(path))
     if KEY not in values:
@@ -44,9 +44,9 @@ def read_values(path: Path, version: Callable[[dict[str, Any]], object]) -> dict
 
 
 def parse(annotation: Any, value: Any, where: str = "") -> Any:
-    """Return a JSON value as what an annotation says; raise a MessiError that names the first part that does not fit.
+    """Convert a JSON value to the type of an annotation; raise a MessiError that names the first part that differs.
 
-    Dataclasses are made of objects with just their fields, typed dicts of objects with at least theirs.
+    An object for a dataclass has exactly its fields; an object for a typed dict has at least its keys.
     """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.NotRequired:
@@ -66,7 +66,7 @@ def parse(annotation: Any, value: Any, where: str = "") -> Any:
 
 
 def parse_document(kind: type[_Document], values: Any) -> _Document:
-    """Return a document of a kind."""
+    """Convert JSON values to a document."""
     document: _Document = parse(kind, values)
     return document
 
@@ -87,7 +87,7 @@ def _parse_dataclass(kind: Any, value: Any, where: str) -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     given = _object(value, where)
     if unknown := next((key for key in given if key not in fields), None):
-        raise MessiError(f"{_joined(where, unknown)} is not known to this version of messi.")
+        raise MessiError(f"This version of messi does not know {_joined(where, unknown)}.")
     required = {n for n, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING}
     return kind(**_parse_fields(_hints(kind), required, given, where))
 

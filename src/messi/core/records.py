@@ -1,4 +1,4 @@
-"""What a run measured, as append-only JSON lines. Selection and reports are functions of these lines alone."""
+"""The measurements of a run, as append-only JSON lines. Selection and reports depend only on these lines."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from messi.core.errors import MessiError, writing
 from messi.core.files import open_regular, read_regular
 
 Role = Literal["train", "source_val", "unseen_val", "source_test", "target"]
-"""What an example is for: of source domains to train, validate and test on; of unseen ones to validate and test on."""
+"""The use of an example: train, validate or test on source domains; validate or test on unseen domains."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRecord:
-    """The mean of each weighted loss term over the steps since the record before."""
+    """The mean of each weighted loss term over the steps since the previous record."""
 
     kind: ClassVar[str] = "train"
     step: int
@@ -27,7 +27,7 @@ class TrainRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRecord:
-    """How the model after ``step`` steps did on one domain in one role."""
+    """The accuracy and loss after ``step`` steps on one domain in one role."""
 
     kind: ClassVar[str] = "evaluation"
     step: int
@@ -37,12 +37,12 @@ class EvaluationRecord:
     accuracy: float
     loss: float
     averaged: bool = False
-    """Whether its weights are the mean over several steps, of which ``step`` is the last."""
+    """Whether the weights are an average over several steps, of which ``step`` is the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoleRecord:
-    """How the model after ``step`` steps did on all examples in one role together, whatever their domain."""
+    """The scores after ``step`` steps on all examples in one role, over all domains."""
 
     kind: ClassVar[str] = "role"
     step: int
@@ -68,7 +68,7 @@ class RoutingRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleRecord:
-    """One image and what the selected model said of it."""
+    """One image and the prediction of the selected model."""
 
     kind: ClassVar[str] = "example"
     role: Role
@@ -79,7 +79,7 @@ class ExampleRecord:
     predicted: str
     probability: float
     experts: tuple[float, ...]
-    """Empty when the method has no router."""
+    """Empty if the method has no router."""
 
 
 Record = TrainRecord | EvaluationRecord | RoleRecord | RoutingRecord | ExampleRecord
@@ -89,9 +89,9 @@ _KINDS: dict[str, type[Record]] = {
 
 
 class RecordWriter:
-    """Appends records to a file that first is cut back to ``size`` bytes, the length known to be good.
+    """Appends records to a file, after truncating it to ``size`` bytes, the length known to be valid.
 
-    These must have the checksum that was noted of them, if one was: what is appended would otherwise hide the damage.
+    These bytes must have the ``expected`` checksum, if it is known: otherwise the new records would hide damage.
     """
 
     def __init__(self, path: Path, *, size: int, expected: str | None = None) -> None:
@@ -116,7 +116,7 @@ class RecordWriter:
         self.size += len(line)
 
     def sync(self) -> None:
-        """Bring everything written so far to the disk; safe in another thread, meanwhile, than the one that writes."""
+        """Flush everything written so far to the disk; another thread may call this while one writes."""
         with writing(self.path):
             os.fsync(self._file.fileno())
 
@@ -126,7 +126,7 @@ class RecordWriter:
 
 
 def read_beginning(path: Path, *, size: int, expected: str | None) -> bytes:
-    """Return the first bytes of a file of records, which must have the expected checksum, if there is one."""
+    """Return the first bytes of a records file; raise unless they have the expected checksum, if one is given."""
     if size == 0 and not path.exists():
         return b""
     try:
@@ -142,12 +142,12 @@ def read_beginning(path: Path, *, size: int, expected: str | None) -> bytes:
 def _unreadable(path: Path, reason: str) -> MessiError:
     return MessiError(
         f"{path} is damaged: {reason}. Restore it from a copy, or delete the folder {path.parent} and repeat the "
-        "command that made it."
+        "command that created it."
     )
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read all whole lines; an unfinished last line is one that a killed process was writing."""
+    """Read all complete lines; a killed process may leave an incomplete last line."""
     if not path.exists():
         return []
     try:
@@ -163,11 +163,11 @@ def _parse(path: Path, content: bytes) -> Iterator[Record]:
             values = parse_values(line)
             kind = values.pop("kind", None)
             if not isinstance(kind, str) or kind not in _KINDS:
-                raise ValueError(f"there is no kind of record {kind!r}.")
+                raise ValueError(f"there is no record kind {kind!r}.")
             record: Record = parse(_KINDS[kind], values)
         except (ValueError, MessiError) as error:
             raise MessiError(
                 f"{path}, line {number}, is not a record of messi: {error} Restore the file from a copy, or delete the "
-                "folder and repeat the command that made it."
+                "folder and repeat the command that created it."
             ) from error
         yield record

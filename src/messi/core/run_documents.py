@@ -1,4 +1,4 @@
-"""The documents of a run: what ``run.json``, ``result.json``, ``timing.json`` and ``diagnostics.json`` hold."""
+"""The documents of a run: the content of ``run.json``, ``result.json``, ``timing.json`` and ``diagnostics.json``."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -20,7 +20,7 @@ class _Scheduled(TypedDict):
 
 
 class _Config(TypedDict):
-    """What every config has; the rest depends on data and method."""
+    """The part that every config has; the rest depends on data and method."""
 
     data: _Named
     algorithm: _Named
@@ -31,14 +31,14 @@ class _Config(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class RunDescription:
-    """``run.json``: what is run; written once, before anything else."""
+    """``run.json``: the description of a run; written once, before anything else."""
 
     config: dict[str, Any]
     version: str
     data: str
     """The fingerprint of the data."""
     seen: str | None = None
-    """The checksum of the digests of all examples but the target's; None in files of version 0.1."""
+    """The checksum of the digests of all examples except the target's; None in files of version 0.1."""
     classes: tuple[str, ...]
     sources: tuple[str, ...]
     target: tuple[str, ...]
@@ -50,7 +50,7 @@ class RunDescription:
 
 @dataclass(frozen=True, kw_only=True)
 class RoleScores:
-    """How the model did on all examples in a role together."""
+    """The scores on all examples in a role."""
 
     count: Count
     accuracy: Share
@@ -59,7 +59,7 @@ class RoleScores:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """``result.json``: how a run ended; written last."""
+    """``result.json``: the result of a run; written last."""
 
     selection: str
     """The rule that selected the step, or "swad"."""
@@ -67,14 +67,14 @@ class Result:
     """The role that the rule reads."""
     selected_step: Count
     averaged_steps: tuple[Count, Count] | None = None
-    """The first and the last step that the weights are the mean of; None for those of one step."""
+    """The first and last of the averaged steps; None if the weights are those of one step."""
     source_val: dict[str, Share] = field(default_factory=dict)
     target: dict[str, Share] = field(default_factory=dict)
     roles: dict[str, RoleScores] = field(default_factory=dict)
     target_part: str
     protocol: str
     deviations: dict[str, Any] = field(default_factory=dict)
-    """Settings that are not the protocol's."""
+    """Settings that differ from the protocol."""
     files: dict[str, str] = field(default_factory=dict)
     """The checksums of the other files of the run; none in results of version 0.1."""
 
@@ -89,7 +89,7 @@ class Inference:
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """``timing.json``: how long a run took; of one that was resumed, its last part alone."""
+    """``timing.json``: how long a run took; for a resumed run, only its last part."""
 
     run: str | None = None
     """The identity of the run; None in files of version 0.1."""
@@ -102,7 +102,7 @@ class Timing:
 
 
 class Bin(TypedDict):
-    """Answers of about the same confidence."""
+    """Predictions of similar confidence."""
 
     confidence: Share
     accuracy: Share
@@ -110,14 +110,14 @@ class Bin(TypedDict):
 
 
 class Calibration(TypedDict):
-    """Whether the model is right as often as it is sure."""
+    """How well confidence agrees with accuracy."""
 
     ece: float | None
     bins: list[Bin]
 
 
 class Routing(TypedDict):
-    """What the router does; a class without examples has no weights."""
+    """Statistics of the router; a class without examples has no weights."""
 
     entropy: float | None
     load: list[float]
@@ -136,7 +136,7 @@ class Slots(TypedDict):
 
 
 class Similarity(TypedDict):
-    """How alike the outputs of the experts are."""
+    """How similar the outputs of the experts are."""
 
     cosine: list[list[float]]
     mean_off_diagonal: float | None
@@ -154,7 +154,7 @@ Embedding = TypedDict(
         "expert": NotRequired[list[Count]],
     },
 )
-"""Examples as points of a plane, with what they can be coloured by."""
+"""Examples as points in a plane, with the attributes that can colour them."""
 
 Thumbnail = TypedDict(
     "Thumbnail",
@@ -167,11 +167,11 @@ Thumbnail = TypedDict(
         "confidence": NotRequired[Share],
     },
 )
-"""A small picture, and what is said of it."""
+"""A small picture and its caption."""
 
 
 class Pictures(TypedDict, total=False):
-    """Examples that each expert is for, and mistakes by domain."""
+    """Examples of each expert, and mistakes by domain."""
 
     experts: list[list[Thumbnail]]
     mistakes: dict[str, list[Thumbnail]]
@@ -179,7 +179,7 @@ class Pictures(TypedDict, total=False):
 
 
 class Diagnostics(TypedDict, total=False):
-    """``diagnostics.json``: what the selected model learned; a part that does not apply is missing."""
+    """``diagnostics.json``: what the selected model learned; parts that do not apply are missing."""
 
     router: str
     domains: list[str]

@@ -236,7 +236,7 @@ class RunDir:
         """Return advice on how to restore a file."""
         # Without result.json, repeating the command measures everything again, but does not train.
         first = self.path if path in (self.description, self.records, self.model) else self.result
-        remedy = f"Restore it from a copy, or delete {first} and repeat the command that made it."
+        remedy = f"Restore it from a copy, or delete {first} and repeat the command that created it."
         return f"{remedy} Or remove it to get a report without it." if path == self.diagnostics else remedy
 
     def _missing(self, path: Path) -> MessiError:

@@ -1,4 +1,4 @@
-"""Random streams that are functions of their name, so that no random state has to be saved or restored."""
+"""Random generators that are derived from their name, so no random state has to be saved or restored."""
 
 import hashlib
 import os
@@ -17,22 +17,22 @@ def derive_seed(*parts: int | str) -> int:
 
 
 def generator(*parts: int | str) -> torch.Generator:
-    """Return a CPU generator for the stream named by ``parts``."""
+    """Return a CPU generator whose seed is derived from ``parts``."""
     return torch.Generator().manual_seed(derive_seed(*parts))
 
 
 @contextmanager
 def deterministic(*, enabled: bool = True) -> Iterator[None]:
-    """Allow only deterministic kernels inside the block; restore the caller's settings and stream after it."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may choose other sums each time
+    """Allow only deterministic kernels inside the block; restore the caller's settings and random state after it."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may sum in another order each time
     cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
     before = (cudnn.deterministic, cudnn.benchmark, cuda.cudnn_sdp_enabled())
     mode = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
-    # The stubs of torch do not know this setting, hence the three remarks to the type checker.
+    # torch's type stubs lack this setting, hence the three ignored errors.
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     if enabled:
         torch.use_deterministic_algorithms(mode=True)
-        # In this mode every new tensor is first filled with NaN, against code that reads what it never wrote.
+        # In this mode torch fills every new tensor with NaN, to expose code that reads uninitialised memory.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         cudnn.deterministic, cudnn.benchmark = True, False
         cuda.enable_cudnn_sdp(enabled=False)  # its backward is not deterministic; flash attention's is

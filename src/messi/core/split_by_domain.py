@@ -1,4 +1,4 @@
-"""A batch cut into its domains, for methods that treat each of them by itself.
+"""Split a batch by domain, for methods that process each domain separately.
 
 Legend: B examples, P domains in the batch, n = B / P examples of each.
 """
@@ -9,11 +9,11 @@ from messi.core.errors import MessiError
 
 
 class SplitByDomain:
-    """Finds the examples of every domain in a batch; all of its domains have the same number of them.
+    """Finds the examples of every domain in a batch, in which all domains have the same number of examples.
 
-    A recorded step has fixed shapes and cannot wait to be told how many domains a batch holds. The loader draws equally
-    many domains, and equally many images of each, at every step: so the number is read from the first batch of a size
-    and holds for those after it. On a CPU, where looking costs nothing, every batch is looked at.
+    A recorded step has fixed shapes and cannot wait for the device to count the domains of a batch. The loader draws
+    the same number of domains, and of images per domain, at every step. The number of domains is therefore counted in
+    the first batch of each size and then reused. On a CPU, where counting is cheap, it is counted in every batch.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class SplitByDomain:
         """Domains in a batch, by the size of the batch."""
 
     def __call__(self, domains: Tensor) -> Tensor:
-        """Return the places of every domain's examples, in the order of the domains: [B] -> [P, n]."""
+        """Return the positions of every domain's examples, in the order of the domains: [B] -> [P, n]."""
         size = len(domains)
         if size not in self._numbers or domains.device.type == "cpu":
             self._numbers[size] = _number(domains)
@@ -29,11 +29,11 @@ class SplitByDomain:
 
 
 def _number(domains: Tensor) -> int:
-    """Return how many domains there are, and wait for the device to say so."""
+    """Count the domains; this waits for the device."""
     counts: list[int] = domains.unique(return_counts=True)[1].tolist()
     if len(set(counts)) != 1:
         raise MessiError(
-            "This method treats every domain by itself and needs the same number of examples of each in a batch, "
-            f"but they have {', '.join(map(str, counts))}."
+            "This method processes every domain separately and requires the same number of examples of each in a "
+            f"batch, but they have {', '.join(map(str, counts))}."
         )
     return len(counts)

@@ -22,13 +22,13 @@ _DAMAGE = (SafetensorError, OSError, ValueError, RuntimeError, MemoryError, Over
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """Write both atomically: ``path`` is either the old file or the whole new one."""
+    """Write both atomically: ``path`` is either the old file or the complete new one."""
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    # One entry: safetensors writes several in any order, and the same state must give the same bytes.
+    # One entry only: safetensors writes several in arbitrary order, and the same state must give the same bytes.
     metadata = {METADATA: json.dumps({KEY: _BLANK, **description})}
 
     def write(temporary: Path) -> None:
-        temporary.touch()  # for whom the umask says; safetensors makes files that nobody but their owner may read
+        temporary.touch()  # with the permissions of the umask; safetensors creates files that only their owner may read
         mode = temporary.stat().st_mode
         try:
             save_file(contiguous, temporary, metadata=metadata)
@@ -43,7 +43,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mappin
 
 
 def find_checksum(content: bytes | mmap.mmap) -> tuple[int, str]:
-    """Return where the checksum stands in a file, and what it must be: that of all bytes with zeros in its place."""
+    """Return the position of a file's checksum and its correct value: that of all bytes with zeros in its place."""
     end = 8 + int.from_bytes(content[:8], "little")
     header = content[:end]
     found = _PLACE.search(header)
@@ -61,11 +61,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise MessiError(f"There is no file {path}; give the folder of a run or a model file.")
     try:
         require_regular(path)
-        # xxh3 goes through the file without Python's lock, while this thread copies the tensors.
+        # xxh3 reads the file without Python's global lock, while this thread copies the tensors.
         with ThreadPoolExecutor(1) as beside, safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if METADATA not in metadata:
-                raise MessiError(f"{path} was not written by messi; give the folder of a run or a model file of it.")
+                raise MessiError(f"{path} was not written by messi; give the folder of a run or its model file.")
             description = parse_values(metadata[METADATA])
             stated = description.pop(KEY, None)
             if stated is None:
@@ -76,7 +76,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 raise ValueError(MISMATCH)
     except _DAMAGE as error:
         raise MessiError(
-            f"{path} is damaged or cut short, or no file of messi ({' '.join(str(error).split())}). "
+            f"{path} is damaged, truncated or not a file of messi ({' '.join(str(error).split())}). "
             "Restore it from a copy; a run whose last.safetensors is removed starts from the beginning."
         ) from error
     return tensors, description

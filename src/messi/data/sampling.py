@@ -1,7 +1,7 @@
-"""Which examples are in the batch of a step: a function of the seed and the step alone.
+"""Which examples are in the batch of a step: a function of only the seed and the step.
 
-So nothing has to be saved, and a resumed run draws what it would have drawn. Batches are drawn for a block of steps at
-once, because a hundred thousand small random draws would cost more time than the training of a small network.
+No random state is saved, and a resumed run draws the same batches. A block of steps is drawn at once, because a
+hundred thousand small random draws would take longer than training a small network.
 """
 
 from collections.abc import Sequence
@@ -51,55 +51,55 @@ class Sampler:
 
     def block(self, number: int) -> tuple[Tensor, Tensor]:
         """Return examples and source-domain indices of a block of steps: [BLOCK, B] each."""
-        stream = generator("batch", self.seed, number)
-        domains = self._domains(stream)
+        random = generator("batch", self.seed, number)
+        domains = self._domains(random)
         examples = torch.empty_like(domains)
         for domain in domains.unique().tolist():
             chosen = domains == domain
-            examples[chosen] = self.members[domain][self._places(domain, int(chosen.sum()), number, stream)]
+            examples[chosen] = self.members[domain][self._places(domain, int(chosen.sum()), number, random)]
         return examples, domains
 
-    def _domains(self, stream: torch.Generator) -> Tensor:
+    def _domains(self, random: torch.Generator) -> Tensor:
         everyone = torch.arange(len(self.members))
         if self.config.domains_per_batch is None:
             steps = everyone.expand(BLOCK, -1)
         else:
             few = slice(self.config.domains_per_batch)
-            steps = torch.stack([torch.randperm(len(everyone), generator=stream)[few] for _ in range(BLOCK)])
+            steps = torch.stack([torch.randperm(len(everyone), generator=random)[few] for _ in range(BLOCK)])
         return steps.repeat_interleave(self.config.batch_per_domain, dim=1)
 
-    def _places(self, domain: int, number: int, block: int, stream: torch.Generator) -> Tensor:
+    def _places(self, domain: int, number: int, block: int, random: torch.Generator) -> Tensor:
         """Draw examples of one domain for all the steps of a block that use it, one batch after another."""
         size, per_domain = len(self.members[domain]), self.config.batch_per_domain
         if self.config.sampling == "class_balanced":
-            return _balanced(self.labels[domain], number, stream)
+            return _balanced(self.labels[domain], number, random)
         if self.config.sampling == "replacement":
-            return torch.randint(size, (number,), generator=stream)
+            return torch.randint(size, (number,), generator=random)
         if self.config.domains_per_batch is None:
             return self._epochs(domain, block * number, number)
-        return torch.cat([_distinct(size, per_domain, stream) for _ in range(number // per_domain)])
+        return torch.cat([_distinct(size, per_domain, random) for _ in range(number // per_domain)])
 
     def _epochs(self, domain: int, start: int, number: int) -> Tensor:
-        """Return a stretch of the endless row of a domain's shuffled epochs."""
+        """Return a section of the endless sequence of a domain's shuffled epochs."""
         size = len(self.members[domain])
         first, last = start // size, (start + number - 1) // size
-        streams = (generator("epoch", self.seed, domain, epoch) for epoch in range(first, last + 1))
-        row = torch.cat([torch.randperm(size, generator=stream) for stream in streams])
+        generators = (generator("epoch", self.seed, domain, epoch) for epoch in range(first, last + 1))
+        row = torch.cat([torch.randperm(size, generator=random) for random in generators])
         return row[start - first * size :][:number]
 
 
-def _balanced(labels: Tensor, number: int, stream: torch.Generator) -> Tensor:
+def _balanced(labels: Tensor, number: int, random: torch.Generator) -> Tensor:
     """Draw a class of the domain, then one of its examples."""
     order = labels.argsort(stable=True)
     counts = labels.unique(return_counts=True)[1]
     starts = counts.cumsum(0) - counts
-    classes = torch.randint(len(counts), (number,), generator=stream)
-    within = (torch.rand(number, generator=stream, dtype=torch.float64) * counts[classes]).long()
+    classes = torch.randint(len(counts), (number,), generator=random)
+    within = (torch.rand(number, generator=random, dtype=torch.float64) * counts[classes]).long()
     return order[starts[classes] + within]
 
 
-def _distinct(size: int, number: int, stream: torch.Generator) -> Tensor:
-    """Draw without replacement, unless there are too few."""
+def _distinct(size: int, number: int, random: torch.Generator) -> Tensor:
+    """Draw without replacement, or with replacement if there are too few examples."""
     if size < number:
-        return torch.randint(size, (number,), generator=stream)
-    return torch.randperm(size, generator=stream)[:number]
+        return torch.randint(size, (number,), generator=random)
+    return torch.randperm(size, generator=random)[:number]

@@ -61,7 +61,7 @@ def make_split(
     """
     if config.split == "official":
         if targets or sources:
-            raise MessiError("split 'official' says itself which domains are trained on; leave --target and --sources.")
+            raise MessiError("split 'official' defines the source domains itself; omit --target and --sources.")
         return official_split(examples)
     if both := {examples.domain_names[domain] for domain in targets if domain in sources}:
         raise MessiError(f"A domain cannot be source and target: {', '.join(sorted(both))}.")
@@ -86,23 +86,23 @@ def make_split(
 
 
 def _too_few(name: str, number: int, needed: int, *, is_target: bool) -> MessiError:
-    lack = f"domain '{name}' has {number} of the {needed} examples that it needs at least"
+    lack = f"domain '{name}' requires at least {needed} examples, but has {number}"
     if is_target:
         return MessiError(f"The target {lack}; add some, or choose another with --target.")
     return MessiError(
-        f"The source {lack}, one to train on and one to validate on; add some, hold it out with --target, or name the "
+        f"The source {lack}: one to train on and one to validate on; add some, hold it out with --target, or name the "
         "other domains with --sources."
     )
 
 
 def official_split(examples: Examples) -> Split:
-    """Follow the parts that the data comes with: whatever is called train, and what is called val or test in some way.
+    """Use the parts that the data defines: those whose names contain train, val or test.
 
-    Those of a domain that is trained on are of the source, those of any other domain are unseen: WILDS's id_val and
-    val, or id_test and test.
+    Parts of a domain that is trained on belong to the source, those of any other domain are unseen: id_val and val, or
+    id_test and test, in WILDS.
     """
     if not examples.parts:
-        raise MessiError("split 'official' needs data with official parts; choose --split stratified or domainbed.")
+        raise MessiError("split 'official' requires data with official parts; choose --split stratified or domainbed.")
     purposes = [_purpose(part) for part in examples.parts]
     by_role: dict[str, dict[int, list[int]]] = {field.name: {} for field in fields(Split)}
     trained = {d for d, purpose in zip(examples.domains.tolist(), purposes, strict=True) if purpose == "train"}
@@ -127,7 +127,7 @@ def _purpose(part: str) -> str:
     for purpose in ("train", "val", "test"):
         if purpose in part.lower():
             return purpose
-    raise MessiError(f"The official part '{part}' is none of train, val and test; rename it in the data's table.")
+    raise MessiError(f"The official part '{part}' contains none of train, val and test; rename it in the data's table.")
 
 
 def _held_out(labels: Tensor, config: SplitConfig, seed: int, domain: int) -> Tensor:
@@ -140,9 +140,9 @@ def _held_out(labels: Tensor, config: SplitConfig, seed: int, domain: int) -> Te
 
 
 def domainbed_split(labels: Tensor, fraction: float, trial_seed: int, domain: int) -> Tensor:
-    """Return the indices that DomainBed holds out: the first of a shuffle, classes not considered."""
+    """Return the indices that DomainBed holds out: the first of a shuffle, regardless of class."""
     keys = list(range(len(labels)))
-    np.random.RandomState(seed_hash(trial_seed, domain)).shuffle(keys)  # DomainBed's own stream
+    np.random.RandomState(seed_hash(trial_seed, domain)).shuffle(keys)  # DomainBed's own generator
     return torch.tensor(keys[: int(len(keys) * fraction)], dtype=torch.long)
 
 
@@ -153,11 +153,11 @@ def seed_hash(*parts: object) -> int:
 
 
 def stratified_split(labels: Tensor, fraction: float, seed: int, domain: int) -> Tensor:
-    """Return the indices of the nearest whole number to ``fraction`` of every class, but never all of a class."""
-    stream = torch.Generator().manual_seed(derive_seed("split", seed, domain))
+    """Return indices of ``fraction`` of every class, rounded to whole examples, but never all of a class."""
+    random = torch.Generator().manual_seed(derive_seed("split", seed, domain))
     held = []
     for label in labels.unique().tolist():
         members = (labels == label).nonzero().squeeze(1)
         number = min(round(len(members) * fraction), len(members) - 1)
-        held.append(members[torch.randperm(len(members), generator=stream)[:number]])
+        held.append(members[torch.randperm(len(members), generator=random)[:number]])
     return torch.cat(held)

@@ -28,7 +28,7 @@ def _four_digits(value: float) -> str:
 
 
 class Bubble(NamedTuple):
-    """A point with a size and a text of its own."""
+    """A point with its size and its text."""
 
     radius: float
     """In pixels."""
@@ -69,6 +69,8 @@ class Chart:
     """A named height, such as chance, drawn across the plot."""
     diagonal: bool = False
     """Whether both axes run from 0 to 100 and the diagonal is drawn."""
+    note: str = ""
+    """Shown below the chart on a page."""
 
     @property
     def axis(self) -> str:
@@ -166,10 +168,8 @@ class HeatMap:
     """What a row is."""
     columns: tuple[str, ...]
     groups: tuple[HeatGroup, ...]
-    seen: str = ""
-    """The number of examples, if the rows do not state it."""
-    left_out: int = 0
-    """How many rows are not shown."""
+    note: str = ""
+    """Shown below the map."""
 
     def __post_init__(self) -> None:
         rows = [row for group in self.groups for row in group.rows]

@@ -18,17 +18,34 @@ class Section:
 
     runs: dict[int, Any]
     absent: list[str]
+    title: str
+    """Empty if the section has its own part in ``templates/diagnostics.html``."""
+    caption: str
 
 
 @dataclass(frozen=True)
 class _Kind:
+    """How to build a section.
+
+    With a title, ``build`` returns charts and heat maps, and the page needs nothing else to show them.
+    """
+
     build: Callable[[FinishedRun], Any]
     what: str
     why: str
+    title: str = ""
+    caption: str = ""
 
 
 _KINDS = {
-    "routing": _Kind(routing_maps, "No routing", "the method has no router"),
+    "routing": _Kind(
+        routing_maps,
+        "No routing",
+        "the method has no router",
+        title="Routing",
+        caption="The mean weight of each expert in the selected model. The router does not see the domain. Every row "
+        "adds up to 1; n is the number of examples.",
+    ),
     "slots": _Kind(slot_matrix, "No slots", "slots require a router and two source domains"),
     "similarity": _Kind(similarity, "No similarity of experts", "the method has fewer than two experts"),
     "experts": _Kind(expert_album, "No pictures by expert", "the method has no experts, or the inputs are not images"),
@@ -50,7 +67,7 @@ def _section(kind: _Kind, runs: Sequence[FinishedRun], labels: Sequence[str]) ->
     without_part = [labels[place] for place in missing if runs[place].diagnostics]
     reasons = ((without_file, "the run folder has no diagnostics.json"), (without_part, kind.why))
     absent = [f"{kind.what} to show for {'; '.join(names)}: {reason}." for names, reason in reasons if names]
-    return Section(shown, absent)
+    return Section(shown, absent, kind.title, kind.caption)
 
 
 def _read(run: FinishedRun, build: Callable[[FinishedRun], Any]) -> Any:

@@ -16,6 +16,10 @@ MOST_ROWS = 60
 """Of a heat map; a page with all classes of all domains would be too large."""
 MOST_CLASSES, MOST_CELLS = 20, 420
 """Of the slot matrix."""
+_ONE_EXPERT_EACH = (
+    "Every input goes to one expert with weight 1, regardless of the router's confidence: a row contains shares of "
+    "inputs, and a routing entropy of 0 does not mean that the router is confident."
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ def routing_maps(run: FinishedRun) -> list[HeatMap]:
         HeatGroup(tuple(HeatRow(r.label, r.experts, r.count) for r in records), domain, role)
         for (role, domain), records in by_domain(run.of_kind(RoutingRecord)).items()
     ]
-    maps = [_domain_map(groups)] if groups else []
+    maps = [_domain_map(groups, _ONE_EXPERT_EACH if run.one_expert_each else "")] if groups else []
     if found := run.diagnostics.get("routing"):
         maps.append(_class_map(run.diagnostics["classes"], found["by_class"], _sample(run)))
     return [*maps, _joint_map(groups)] if groups else maps
@@ -107,9 +111,9 @@ def _sample(run: FinishedRun) -> str:
     return sample_size_text([sample_size(run, "source_val", run.diagnostics["examples"])])
 
 
-def _domain_map(groups: Sequence[HeatGroup]) -> HeatMap:
+def _domain_map(groups: Sequence[HeatGroup], note: str) -> HeatMap:
     rows = tuple(map(_whole_domain, groups))
-    return HeatMap("P(expert | domain)", "domain", _numbers(len(rows[0].values)), (HeatGroup(rows),))
+    return HeatMap("P(expert | domain)", "domain", _numbers(len(rows[0].values)), (HeatGroup(rows),), note)
 
 
 def _whole_domain(group: HeatGroup) -> HeatRow:
@@ -121,12 +125,13 @@ def _whole_domain(group: HeatGroup) -> HeatRow:
     return HeatRow(name, values, sum(counts))
 
 
-def _class_map(names: Sequence[str], weights: Sequence[Sequence[float] | None], seen: str) -> HeatMap:
+def _class_map(names: Sequence[str], weights: Sequence[Sequence[float] | None], sample: str) -> HeatMap:
     rows = [HeatRow(name, tuple(row)) for name, row in zip(names, weights, strict=True) if row]
     kept = _most_concentrated(rows, MOST_ROWS)
     shown = tuple(row for row in rows if row.name in kept)
     columns = _numbers(len(rows[0].values))
-    return HeatMap("P(expert | class)", "class", columns, (HeatGroup(shown),), seen, len(rows) - len(shown))
+    note = " ".join([f"Validation part of the source domains, {sample}.", *_left_out(len(rows) - len(shown))])
+    return HeatMap("P(expert | class)", "class", columns, (HeatGroup(shown),), note)
 
 
 def _joint_map(groups: Sequence[HeatGroup]) -> HeatMap:
@@ -136,7 +141,11 @@ def _joint_map(groups: Sequence[HeatGroup]) -> HeatMap:
     shown = (HeatGroup(tuple(r for r in group.rows if r.name in kept), group.domain, group.role) for group in groups)
     kept_groups = tuple(group for group in shown if group.rows)
     columns = _numbers(len(rows[0].values))
-    return HeatMap("P(expert | domain, class)", "class", columns, kept_groups, left_out=classes - len(kept))
+    return HeatMap("P(expert | domain, class)", "class", columns, kept_groups, "".join(_left_out(classes - len(kept))))
+
+
+def _left_out(classes: int) -> list[str]:
+    return [f"The classes with the most concentrated routing; {classes} more are not shown."] if classes else []
 
 
 def _most_concentrated(rows: Sequence[HeatRow], number: int) -> set[str]:

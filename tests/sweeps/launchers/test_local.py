@@ -201,7 +201,9 @@ def test_workers_end_when_their_plan_is_killed_early(tmp_path: Path, moment: str
     command = [sys.executable, str(tmp_path / "script.py")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     try:
-        process.communicate(timeout=60)  # returns when all processes that share the output have ended, workers included
+        process.communicate(
+            timeout=180
+        )  # returns when all processes that share the output have ended, workers included
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

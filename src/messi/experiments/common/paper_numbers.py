@@ -127,7 +127,7 @@ DOMAIN_NET = rows(
 )
 """tab:app_domainnet: by target."""
 
-# What the parts of MESSI do: controls, ablations and diagnostics.
+# Parts of MESSI: controls, ablations and diagnostics.
 
 MECHANISM = rows(
     ("PACS",),
@@ -200,7 +200,7 @@ LAMBDA_SWEEP = rows(
 )
 """tab:lambda_sweep: by invariance weight, on a diagnostic split of PACS; accuracies in percent."""
 
-# What training and the models cost.
+# Cost of training and size of the models.
 
 TRAINING_TIME = rows(
     ("Train", "Rel.", "Infer."),

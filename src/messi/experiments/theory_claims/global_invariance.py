@@ -18,8 +18,8 @@ from messi.experiments.theory_claims.worlds import (
 )
 
 LAMBDAS = (0.1, 1.0, 10.0, 100.0)
-"""Weights of the penalty; at the last one every optimizer of the drawn worlds is invariant."""
-_FAMILY = f"all {len(REPRESENTATIONS)} functions of 5 inputs, {WORLDS} drawn worlds of 4 domains"
+"""Weights of the penalty; with the last one, every optimizer of the random worlds is invariant."""
+_FAMILY = f"all {len(REPRESENTATIONS)} functions of 5 inputs, {WORLDS} random worlds of 4 domains"
 
 
 def global_claims() -> list[Claim]:
@@ -43,7 +43,7 @@ def domain_expansion() -> Claim:
     return Claim(
         name="Proposition 1 (domain expansion)",
         statement="More domains never raise the objective of a representation, nor its maximum, "
-        "if I(Z;Y) is over one distribution for all domain sets.",
+        "if I(Z;Y) is taken over one distribution for all domain sets.",
         check=f"{_FAMILY}, {len(NESTED)} nested pairs of domain sets, {len(LAMBDAS)} values of lambda",
         cases=before.size,
         numbers=f"largest growth {max(0.0, growth):.0e} of an objective, {max(0.0, best.max()):.0e} of a maximum "
@@ -53,17 +53,17 @@ def domain_expansion() -> Claim:
 
 
 def moving_label_information() -> Claim:
-    """Proposition 1 and Theorem 2 with I(Z;Y) over the domains that are trained on."""
+    """Proposition 1 and Theorem 2 with I(Z;Y) over the training domains only."""
     world = label_shift().mapped("x", (0, 1), "z")
     fewer, more = (mutual_information(world.given("d", k), "z", "y") for k in ((0, 1), (0, 1, 2)))
     penalty = mutual_information(world, "z", "d", "y")
     return Claim(
         name="Proposition 1 and Theorem 2, I(Z;Y) over the domains in K",
-        statement="The same holds if I(Z;Y) is over the domains in K alone, as it is when only they are trained on.",
+        statement="The same holds if I(Z;Y) is taken over the domains in K only, as in training on these domains.",
         check="counterexample: X = Y in three domains, with P(Y=1) = 0.1, 0.1 and 0.9; Z = X is invariant",
         cases=1,
         numbers=f"K = {{1,2}}: {fewer:.3f}; K = {{1,2,3}}: {more:.3f}; I(Z;D|Y) = {penalty:.1g}; "
-        "needed: one distribution for all K",
+        "required: one distribution for all K",
         holds=more <= fewer + ZERO,
     )
 
@@ -75,7 +75,7 @@ def pairwise_invariance() -> Claim:
     return Claim(
         name="Proposition 2 (pairwise invariance)",
         statement="I(Z;D | Y, D in {i,j}) = 0 if and only if P(Z|Y,D=i) = P(Z|Y,D=j) "
-        "for every label that both domains have; a label that one lacks is not constrained.",
+        "for every label that both domains have; a label that one domain lacks is not constrained.",
         check=f"{_FAMILY}, {len(PAIRS)} pairs; the distributions are compared directly",
         cases=len(same),
         numbers=f"{same.sum()} equal, with at most {abs(penalties[same]).max():.0e}; "
@@ -85,7 +85,7 @@ def pairwise_invariance() -> Claim:
 
 
 def shrinking_set() -> Claim:
-    """Theorem 1, and the set that it is named after."""
+    """Theorem 1, and the set that gives it its name."""
     agree = [(s.exact(k) == s.invariant[:, i]).all() for s in surveys() for i, k in enumerate(DOMAIN_SETS)]
     shrinks = [(s.exact(k) | ~s.exact(larger)).all() for s in surveys() for k, larger in NESTED]
     means = [np.mean([s.exact(tuple(range(size))).sum() for s in surveys()]) for size in range(1, 5)]
@@ -106,7 +106,7 @@ def most_label_information(s: Survey, domains: tuple[int, ...]) -> float:
 
 
 def optimizers(s: Survey, domains: tuple[int, ...], weight: float) -> NDArray[np.bool_]:
-    """Return which representations maximise the objective; of these the invariant ones alone, where there are any."""
+    """Return which representations maximise the objective; if some of them are invariant, only those."""
     objective = s.objective(domains, weight)
     best: NDArray[np.bool_] = objective > objective.max() - ZERO
     invariant: NDArray[np.bool_] = best & s.exact(domains)
@@ -114,9 +114,9 @@ def optimizers(s: Survey, domains: tuple[int, ...], weight: float) -> NDArray[np
 
 
 def growths(*, exact: bool) -> list[float]:
-    """Return by how much I(z*;y) grows at least from K to a larger set.
+    """Return the minimal growth of I(z*;y) from K to a larger set.
 
-    Either in the cases where all sets have an exactly invariant optimizer, or in the others.
+    ``exact`` selects the cases in which all sets have an exactly invariant optimizer, or all others.
     """
     changes = []
     for s in surveys():
@@ -138,8 +138,8 @@ def monotonicity() -> Claim:
     return Claim(
         name="Theorem 2 (monotonicity)",
         statement="If every domain set has an exactly invariant optimizer, I(Z*;Y) does not grow with the set; "
-        "nor does the largest I(Z;Y) among invariant representations, without that premise.",
-        check=f"{_FAMILY}, {len(LAMBDAS)} values of lambda where the premise holds, {len(NESTED)} nested pairs",
+        "nor does the largest I(Z;Y) among invariant representations, even without that premise.",
+        check=f"{_FAMILY}, {len(LAMBDAS)} values of lambda for which the premise holds, {len(NESTED)} nested pairs",
         cases=len(changes) + len(constrained),
         numbers=f"largest I(Z;Y) among invariant ones, mean for 1, 2, 3, 4 domains: "
         f"{', '.join(f'{m:.3f}' for m in means)}; largest growth {max(0.0, *changes, *constrained):.1g}",
@@ -148,14 +148,14 @@ def monotonicity() -> Claim:
 
 
 def without_exact_optimizers() -> Claim:
-    """Theorem 2 where the penalty is too weak to make the optimizer invariant."""
+    """Theorem 2 with a penalty that is too weak to make the optimizer invariant."""
     changes = growths(exact=False)
     grown = sum(change > 1e-6 for change in changes)
     return Claim(
         name="Theorem 2 without its premise",
         statement="I(Z*;Y) does not grow with the domain set even if the optimizers are not exactly invariant.",
-        check=f"{_FAMILY}, values of lambda at which some optimizer is not invariant; counterexamples counted",
+        check=f"{_FAMILY}, values of lambda for which some optimizer is not invariant; counterexamples are counted",
         cases=len(changes),
-        numbers=f"it grows in {grown} cases, by up to {max(changes):.3f}; needed: a lambda large enough",
+        numbers=f"it grows in {grown} cases, by up to {max(changes):.3f}; required: a sufficiently large lambda",
         holds=grown == 0,
     )

@@ -21,7 +21,7 @@ from messi.experiments.theory_claims.worlds import (
 
 WORLDS = 10
 BIASED = (0.5, 0.25, 0.5, 0.25)
-"""How often the noise of each domain is 1, where the domains of a subset differ in it."""
+"""The probability that the noise of a domain is 1, if the domains of a subset differ in it."""
 
 
 def subset_claims() -> list[Claim]:
@@ -38,7 +38,7 @@ def subset_claims() -> list[Claim]:
 
 
 def lemma_and_corollary() -> list[Claim]:
-    """Check both on worlds in which the subset is a variable of its own, not a function of the domain."""
+    """Check both on worlds in which the subset is a separate variable, not a function of the domain."""
     zero, same, pairwise = [], [], []
     for world in (drawn(seed, subsets=2).given("s", (m,)) for seed in range(WORLDS) for m in range(2)):
         present = np.flatnonzero(world.marginal("d").table)
@@ -47,7 +47,7 @@ def lemma_and_corollary() -> list[Claim]:
             zero.append(mutual_information(z, "z", "d", "y") < ZERO)
             same.append(all(same_conditionals(z, *pair) for pair in pairs))
             pairwise.append(sum(mutual_information(z.given("d", pair), "z", "d", "y") for pair in pairs) < ZERO)
-    family = f"all 52 functions of 5 inputs, {WORLDS} drawn worlds of 4 domains and 2 subsets; S no function of D"
+    family = f"all 52 functions of 5 inputs, {WORLDS} random worlds of 4 domains, 2 subsets; S is not a function of D"
     numbers = f"{sum(zero)} invariant, {len(zero) - sum(zero)} not"
     return [
         Claim(
@@ -71,7 +71,7 @@ def lemma_and_corollary() -> list[Claim]:
 
 
 def invariant(world: Joint, functions: Sequence[tuple[int, ...]]) -> list[Joint]:
-    """Return the world with z in the place of x, for every z that is independent of the domain given the label."""
+    """Return the world with z instead of x, for every z that is independent of the domain given the label."""
     seen = (world.mapped("x", function, "z") for function in functions)
     return [z for z in seen if independent(z, "z", "d", "y")]
 
@@ -82,7 +82,7 @@ def best_global(world: Joint, functions: Sequence[tuple[int, ...]]) -> float:
 
 
 def best_by_subset(world: Joint, functions: Sequence[tuple[int, ...]]) -> float:
-    """Return the mean over subsets of the largest I(z;y|s=m) among those that are invariant within the subset."""
+    """Return the mean over subsets of the largest I(z;y|s=m) among representations invariant within the subset."""
     shares = world.marginal("s").table
     worlds = [world.given("s", (m,)) for m in range(len(shares))]
     best = [max(mutual_information(z, "z", "y") for z in invariant(part, functions)) for part in worlds]
@@ -90,15 +90,15 @@ def best_by_subset(world: Joint, functions: Sequence[tuple[int, ...]]) -> float:
 
 
 def constructive_example() -> Claim:
-    """Theorem 3, as far as its proof goes: there is a case."""
+    """Theorem 3 as far as its proof goes: such a case exists."""
     functions = tuple(partitions(4))
     worlds = (constructive(), constructive(BIASED))
     everything, lost = ([best(world, functions) for world in worlds] for best in (best_by_subset, best_global))
     return Claim(
         name="Theorem 3, the constructive example",
-        statement="Global invariance loses label information there that one representation for each subset keeps, "
-        "if the subset is known when the label is read off.",
-        check="all 15 functions of the two features; noise that is fair, or biased in one domain of each subset",
+        statement="In the example, global invariance loses label information that one representation for each subset "
+        "preserves, if the subset is known when the label is predicted.",
+        check="all 15 functions of the two features; noise is fair, or biased in one domain of each subset",
         cases=2 * len(functions),
         numbers=f"I(Z;Y|S), fair and biased noise: by subset {everything[0]:.3f} and {everything[1]:.3f}, "
         f"global {lost[0]:.3f} and {lost[1]:.3f}",
@@ -107,7 +107,7 @@ def constructive_example() -> Claim:
 
 
 def one_factor_is_lost() -> Claim:
-    """The proof's sentence that a globally invariant representation must suppress one of the two features."""
+    """The sentence of the proof that a globally invariant representation must suppress one of the two features."""
     world = constructive()
     added = world.mapped("x", (0, 1, 1, 2), "z")
     kept = [mutual_information(added.given("s", (m,)), "z", "y") for m in range(2)]
@@ -118,19 +118,19 @@ def one_factor_is_lost() -> Claim:
         check="counterexample: Z = X1 + X2 with fair noise; one of the 15 functions of the example",
         cases=1,
         numbers=f"I(Z;D|Y) = {abs(mutual_information(added, 'z', 'd', 'y')):.1g}, I(Z;Y|S=1) = {kept[0]:.3f}, "
-        f"I(Z;Y|S=2) = {kept[1]:.3f}; I(Z;Y) = {mutual_information(added, 'z', 'y'):.3f} is all of "
-        f"I(X;Y) = {of_input:.3f}: what the subsets gain comes from knowing S",
+        f"I(Z;Y|S=2) = {kept[1]:.3f}; I(Z;Y) = {mutual_information(added, 'z', 'y'):.3f} equals "
+        f"I(X;Y) = {of_input:.3f}: the gain of the subsets comes from knowing S",
         holds=not independent(added, "z", "d", "y") or min(kept) < ZERO,
     )
 
 
 def label_from_input() -> Claim:
-    """Why a loss needs either labels that the input does not settle, or representations that are not all functions."""
+    """A loss requires labels that the input does not determine, or a restricted family of representations."""
     functions = tuple(partitions(8))
     world = constructive(BIASED, style=True)
     best, most = best_global(world, functions), entropy(world, "y", "s")
     return Claim(
-        name="Theorem 3, where the input settles the label",
+        name="Theorem 3, if the input determines the label",
         statement="If the label is a function of the input, as in the example with a visible style, "
         "the best globally invariant representation loses nothing.",
         check=f"all {len(functions):,} functions of two features and a style that shows the subset, biased noise",
@@ -141,14 +141,14 @@ def label_from_input() -> Claim:
 
 
 def never_less() -> Claim:
-    """Theorem 3 in general: what is globally invariant is so in every subset."""
+    """Theorem 3 in general: a globally invariant representation is invariant in every subset."""
     worlds = [with_subsets(drawn(seed)) for seed in range(2 * WORLDS)]
     gains = [best_by_subset(world, REPRESENTATIONS) - best_global(world, REPRESENTATIONS) for world in worlds]
     return Claim(
         name="Theorem 3, in general",
-        statement="If the subset is a function of the domain, the best representations by subset never keep less "
-        "label information than the best globally invariant one.",
-        check=f"all 52 functions of 5 inputs, {len(worlds)} drawn worlds with the subsets {{1,2}} and {{3,4}}",
+        statement="If the subset is a function of the domain, the best representations by subset never preserve "
+        "less label information than the best globally invariant one.",
+        check=f"all 52 functions of 5 inputs, {len(worlds)} random worlds with the subsets {{1,2}} and {{3,4}}",
         cases=len(worlds) * len(REPRESENTATIONS),
         numbers=f"gain in I(Z;Y|S): mean {np.mean(gains):.3f}, smallest {min(gains):.1g}, largest {max(gains):.3f}",
         holds=min(gains) > -ZERO,
@@ -156,30 +156,30 @@ def never_less() -> Claim:
 
 
 def subset_of_the_input() -> Claim:
-    """The same with a subset that depends on the input, as a router's choice does."""
+    """The same with a subset that depends on the input, like the choice of a router."""
     world, functions = parity(), tuple(partitions(4))
     over_all, by_subset = best_global(world, functions), best_by_subset(world, functions)
     return Claim(
         name="Theorem 3, subsets that depend on the input",
-        statement="The same holds if the subset depends on the input, as a router's choice does.",
+        statement="The same holds if the subset depends on the input, like the choice of a router.",
         check="counterexample: all 15 functions of 4 inputs; S is the parity of the domain and an error in the input",
         cases=len(functions),
-        numbers=f"largest I(Z;Y|S): global {over_all:.3f}, by subset {by_subset:.3f}; needed: S a function of D",
+        numbers=f"largest I(Z;Y|S): global {over_all:.3f}, by subset {by_subset:.3f}; required: S is a function of D",
         holds=by_subset > over_all - ZERO,
     )
 
 
 def same_posterior() -> Claim:
-    """Theorem 3 under the premise that is written there."""
+    """Theorem 3 under the premise stated in the paper."""
     world, functions = covariate_shift(), tuple(partitions(4))
     spread = max(mutual_information(world.given("d", subset), "y", "d", "x") for subset in SUBSETS)
     kept, there = best_by_subset(world, functions), mutual_information(world, "x", "y", "s")
     return Claim(
-        name="Theorem 3, its premise as written",
-        statement="If P(Y|X,D) is the same within each subset, representations by subset can keep all of I(X;Y|S).",
-        check=f"counterexample: all {len(functions)} functions of 4 inputs; P(Y|X) the same in a subset, P(X) not",
+        name="Theorem 3, its premise as stated",
+        statement="If P(Y|X,D) is equal within each subset, representations by subset can preserve all of I(X;Y|S).",
+        check=f"counterexample: all {len(functions)} functions of 4 inputs; P(Y|X) is equal in a subset, P(X) is not",
         cases=len(functions),
         numbers=f"I(Y;D|X) within a subset {abs(spread):.1g}; I(X;Y|S) = {there:.3f}, best by subset {kept:.3f}; "
-        "needed: P(Z|Y,D) the same within a subset for a sufficient Z",
+        "required: P(Z|Y,D) is equal within a subset for a sufficient Z",
         holds=abs(kept - there) < ZERO,
     )

@@ -1,7 +1,9 @@
-"""Finite worlds: joint distributions of a label y, a domain d, an input x and, in some, a subset s.
+"""Finite worlds, joint distributions of a label y, a domain d, an input x and sometimes a subset s, and their surveys.
 
-Those that are drawn have weights that are small integers. So equal probabilities are equal up to rounding, unequal ones
-differ by far more, and invariant representations are not the rare exception that they are among real numbers.
+The weights of random worlds are small integers. So equal probabilities differ only by rounding, unequal ones differ by
+far more, and invariant representations are not as rare as with real numbers. A survey evaluates a world for every
+deterministic representation z of its input. The objective of a set K of domains is I(z;y) minus lambda times the sum of
+I(z;d|y, d in {i,j}) over its pairs.
 """
 
 import itertools
@@ -24,7 +26,7 @@ NESTED = tuple((k, larger) for k in DOMAIN_SETS for larger in DOMAIN_SETS if set
 PAIRS = tuple(itertools.combinations(range(DOMAINS), 2))
 WORLDS = 25
 ZERO = 1e-12
-"""Rounding leaves less than 1e-15; the smallest information above zero is told in the table."""
+"""Rounding errors are below 1e-15; the table states the smallest information above zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,18 +37,18 @@ class Claim:
     statement: str
     """One sentence."""
     check: str
-    """What was computed, and over what."""
+    """What was computed, and for which cases."""
     cases: int
-    """In how many cases."""
+    """The number of cases."""
     numbers: str
-    """What came out; informations are in bits."""
+    """The results; information is in bits."""
     holds: bool
 
 
 def drawn(seed: int, *, subsets: int = 1) -> Joint:
     """Draw a world p(y, d, s, x) in which some labels do not occur in some domains.
 
-    Half of the class-conditional distributions are those of the first domain, the others are drawn by themselves.
+    Half of the class-conditional distributions equal those of the first domain, the others are drawn independently.
     """
     rng = np.random.default_rng(seed)
     shape = (LABELS, DOMAINS, subsets)
@@ -58,7 +60,7 @@ def drawn(seed: int, *, subsets: int = 1) -> Joint:
 
 
 def with_subsets(world: Joint) -> Joint:
-    """Let the subset of a world be that of its domain: the first two, or the last two."""
+    """Set the subset of a world to that of its domain: the first two, or the last two."""
     table = world.marginal(("y", "d", "x")).table
     membership = np.array([[d in subset for subset in SUBSETS] for d in range(DOMAINS)])
     return Joint.of(table[:, :, None] * membership[:, :, None], ("y", "d", "s", "x"))
@@ -67,8 +69,8 @@ def with_subsets(world: Joint) -> Joint:
 def constructive(noise: Sequence[float] = (0.5,) * DOMAINS, *, style: bool = False) -> Joint:
     """Return the example of the paper's proof as p(y, d, s, x): two features, or three with a visible style.
 
-    In domains 0 and 1 the first feature is the label, in 2 and 3 the second; the other one is 1 with the probability
-    ``noise`` of the domain. The style is the subset.
+    In domains 0 and 1 the first feature equals the label, in 2 and 3 the second; the other feature is 1 with the
+    probability ``noise`` of the domain. The style is the subset.
     """
     table = np.zeros((LABELS, DOMAINS, 2, 2, 2, 2))
     for y, d, other in itertools.product(range(LABELS), range(DOMAINS), range(2)):
@@ -80,13 +82,13 @@ def constructive(noise: Sequence[float] = (0.5,) * DOMAINS, *, style: bool = Fal
 
 
 def label_shift() -> Joint:
-    """Return three domains in which the input is the label; in the third the rare label is the frequent one."""
+    """Return three domains in which the input equals the label; the rare label is the frequent one in the third."""
     rare = np.array([0.1, 0.1, 0.9])
     return Joint.of(np.stack([np.diag([1 - p, p]) for p in rare], axis=1), ("y", "d", "x"))
 
 
 def covariate_shift() -> Joint:
-    """Return p(y, d, s, x) with one p(y | x) for each subset and two p(x) within it: clear inputs, or doubtful ones."""
+    """Return p(y, d, s, x) with one p(y | x) per subset and two p(x) within it: clear or ambiguous inputs."""
     positive = np.array([0.1, 0.4, 0.6, 0.9])
     table = np.zeros((LABELS, DOMAINS, 2, 4))
     for d in range(DOMAINS):
@@ -97,9 +99,9 @@ def covariate_shift() -> Joint:
 
 
 def parity() -> Joint:
-    """Return p(y, d, s, x): x shows the label, wrong in a quarter of the cases, and the subset.
+    """Return p(y, d, s, x): x shows the label, incorrectly in a quarter of the cases, and the subset.
 
-    The subset is whether the label is shown right, in one domain; in the other one it is whether it is shown wrong.
+    The subset states whether the label is shown incorrectly in one domain, and correctly in the other.
     """
     table = np.zeros((LABELS, 2, 2, 2, 2))
     for y, d, wrong in itertools.product(range(LABELS), range(2), range(2)):
@@ -109,7 +111,7 @@ def parity() -> Joint:
 
 
 def same_conditionals(world: Joint, i: int, j: int) -> bool:
-    """Tell whether p(z | y, d = i) = p(z | y, d = j) for every label that both domains have."""
+    """Return whether p(z | y, d = i) = p(z | y, d = j) for every label that both domains have."""
     table = world.marginal(("y", "d", "z")).table[:, (i, j)]
     table = table[(table.sum(-1) > 0).all(1)]
     laws: NDArray[np.float64] = table / table.sum(-1, keepdims=True)
@@ -118,33 +120,33 @@ def same_conditionals(world: Joint, i: int, j: int) -> bool:
 
 @dataclass(frozen=True)
 class Survey:
-    """A world seen through R representations."""
+    """A world under R representations."""
 
     label_information: NDArray[np.float64]
     """[R] I(z;y) over all domains."""
     penalties: NDArray[np.float64]
     """[R, pairs] I(z;d|y, d in {i,j})."""
     same: NDArray[np.bool_]
-    """[R, pairs] whether p(z|y,d) is the same in both domains."""
+    """[R, pairs] whether p(z|y,d) is equal in both domains."""
     invariant: NDArray[np.bool_]
     """[R, domain sets] whether z and d are independent given y within the set."""
 
     def penalty(self, domains: tuple[int, ...]) -> NDArray[np.float64]:
-        """Return the sum over the pairs of a set: [R]."""
+        """Return the sum of the penalties over the pairs of a set: [R]."""
         inside = [set(pair) <= set(domains) for pair in PAIRS]
         return np.asarray(self.penalties[:, inside].sum(1))
 
     def exact(self, domains: tuple[int, ...]) -> NDArray[np.bool_]:
-        """Return which representations have no penalty: [R]."""
+        """Return which representations have zero penalty: [R]."""
         return self.penalty(domains) < ZERO
 
     def objective(self, domains: tuple[int, ...], weight: float) -> NDArray[np.float64]:
-        """Return the paper's objective, with I(z;y) over all domains whatever the set: [R]."""
+        """Return the paper's objective, with I(z;y) over all domains regardless of the set: [R]."""
         return np.asarray(self.label_information - weight * self.penalty(domains))
 
 
 def survey(world: Joint) -> Survey:
-    """Compute everything about a world of four domains and five inputs."""
+    """Survey a world of four domains and five inputs."""
     seen = [world.mapped("x", representation, "z") for representation in REPRESENTATIONS]
     return Survey(
         label_information=np.array([mutual_information(z, "z", "y") for z in seen]),
@@ -156,5 +158,5 @@ def survey(world: Joint) -> Survey:
 
 @cache
 def surveys() -> tuple[Survey, ...]:
-    """Return the drawn worlds' surveys."""
+    """Return the surveys of all random worlds."""
     return tuple(survey(drawn(seed)) for seed in range(WORLDS))
