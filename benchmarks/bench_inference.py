@@ -22,7 +22,7 @@ import timm
 import torch
 from torch import Tensor
 
-from keep import gpu, parse, show
+from harness import gpu, parse, show
 from messi.algorithms.common.inference import batch_size
 from messi.algorithms.messi import MESSI
 from messi.core import gpu_kernels

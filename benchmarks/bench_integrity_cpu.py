@@ -26,7 +26,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from keep import parse, show
+from harness import parse, show
 from messi.algorithms.common.base import build
 from messi.algorithms.messi import MESSI
 from messi.core import checksum as checksums

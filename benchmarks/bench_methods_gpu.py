@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from bench_step_gpu import SMALL, TINY, Contestant
-from keep import gpu, parse, show
+from harness import gpu, parse, show
 from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
 from messi.algorithms.erm import ERM
 from messi.algorithms.gmoe import GMoE

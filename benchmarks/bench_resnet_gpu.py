@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from bench_step_gpu import CLASSES, DEVICE, TURNS, Contestant, make_batch, take_turns, where_the_time_goes
-from keep import gpu, parse, show
+from harness import gpu, parse, show
 from messi.algorithms.common.base import build
 from messi.algorithms.erm import ERM
 from messi.core.batch import Task

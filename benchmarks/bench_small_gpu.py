@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from keep import gpu, parse, show
+from harness import gpu, parse, show
 from messi.algorithms.messi import MESSI
 from messi.core.records import TrainRecord
 from messi.core.rundir import RunDir

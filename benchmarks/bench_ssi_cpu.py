@@ -22,7 +22,7 @@ import ot
 import torch
 from torch import Tensor
 
-from keep import parse, show
+from harness import parse, show
 from messi.losses.ssi.loss import ssi_loss
 
 EXPERTS, DOMAINS, PER_DOMAIN, CLASSES, WIDTH = 6, 3, 32, 7, 384

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 import chart
-from keep import gpu, parse, show
+from harness import gpu, parse, show
 from messi.discrepancy.clouds import averaging
 from messi.discrepancy.reference import slots, squared_distances
 from messi.discrepancy.sinkhorn import entropic_ot
@@ -284,7 +284,7 @@ def main() -> None:
     lines = [*shapes, "", *sides, "SSI-OT, captured:", "", *growth]
     if save:
         figure = chart.figure("SSI-OT, forward and backward, in a CUDA graph", "time, ms", panels)
-        lines += [f"![SSI-OT as a batch grows]({chart.keep(figure, 'ssi_growth')})", ""]
+        lines += [f"![SSI-OT as a batch grows]({chart.save(figure, 'ssi_growth')})", ""]
     lines += [
         f"{ROUNDS} rounds, epsilon {EPSILON} of the mean cost, width {WIDTH}, 6 experts unless given, float32.",
         f"Equal to float64: values to {VALUE_WITHIN:.0e}, gradients to {GRADIENT_WITHIN:.0e} unless given.",

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import tyro
 
+from messi.cli.common.data_option import data_label, find_data
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import Row, print_rows, say
 from messi.cli.common.progress import data_progress
-from messi.cli.common.sources import called, find_data
 from messi.core.errors import MessiError, unknown_name
 from messi.core.files import replace_atomically
 from messi.data.contact_sheet import contact_sheet
@@ -86,7 +86,7 @@ def show(arguments: list[str]) -> int:
         say(manifest.about, f"licence   {manifest.licence}", f"citation  {manifest.citation}")
     say(_summary(examples))
     if isinstance(examples.inputs, Images):
-        path = out or Path(f"{called(data)}.png")
+        path = out or Path(f"{data_label(data)}.png")
         picture = contact_sheet(examples)
         replace_atomically(path, lambda temporary: picture.save(temporary, format="PNG"))
         say(f"picture   {path}")

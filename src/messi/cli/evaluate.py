@@ -6,9 +6,9 @@ from typing import Annotated
 
 import tyro
 
+from messi.cli.common.data_option import find_data
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import Format, Row, print_rows
-from messi.cli.common.sources import find_data
 from messi.data.datasets.common.base import DataConfig
 from messi.engine.evaluate import evaluate_run
 

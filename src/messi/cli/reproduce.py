@@ -72,7 +72,7 @@ def _reproduce(experiment: Experiment, out: Path, launcher: Launcher, *, dry_run
         return 0
     check_needs(plan, data_progress())
     write_plan(experiment, out)
-    launcher.launch(plan, Lines(plan, launcher))
+    launcher.launch(plan, PlanProgress(plan, launcher))
     outcomes = plan.outcomes()
     written = write_results(experiment, outcomes, out)
     say(*written.document.split("\n"), *written.left_out)
@@ -84,7 +84,7 @@ def _reproduce(experiment: Experiment, out: Path, launcher: Launcher, *, dry_run
     return 1 if failed else 0
 
 
-class Lines:
+class PlanProgress:
     """Prints a line before the first run, and one after each run."""
 
     def __init__(self, plan: Plan, launcher: Launcher) -> None:

@@ -20,7 +20,7 @@ from messi.reports.charts import Chart, Series, line_figure, with_signs
 from messi.reports.plan_page import Figure, Section
 from messi.reports.statistics import growth, whole_seeds
 from messi.reports.table import Cell, Column, Published, Row, Table
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 GAMMAS = (1, 10, 100, 250, 500)
 METHODS: dict[str, AlgorithmConfig] = {
@@ -56,10 +56,10 @@ class DomainGrowth(GrowthExperiment):
         "150 steps with 16 images per domain, one seed"
     )
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every method, number of domains and seed."""
         return [
-            Planned({"method": method, "K": number, "seed": seed}, self.config(METHODS[method], number, seed))
+            PlannedRun({"method": method, "K": number, "seed": seed}, self.config(METHODS[method], number, seed))
             for seed in self.all_seeds()
             for number in self._domains
             for method in self._methods

@@ -24,7 +24,7 @@ from messi.experiments.common.tables import differences, learned
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary, target_average, whole_seeds, worst_target
 from messi.reports.table import Cell, Column, Provenance, Published, Row, Table
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 SMALL_STEPS = 150
 SMALL_ROWS = ("ERM", "CORAL", "ERM-MoE", "MESSI-Ti-OT")
@@ -33,7 +33,7 @@ _UNPUBLISHED: Mapping[str, Published] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Domainbed(Experiment):
+class DomainBed(Experiment):
     """Methods, data sets, targets and seeds."""
 
     title: ClassVar[str] = "Out-of-domain accuracy on DomainBed's data sets"
@@ -88,10 +88,10 @@ class Domainbed(Experiment):
         """The baseline, or the first row."""
         return self.baseline or self._rows[0]
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every data set, seed, target and row."""
         return [
-            Planned(
+            PlannedRun(
                 {"method": row, "data": benchmark.title, "target": target, "seed": seed},
                 self._config(row, benchmark, target, seed),
             )

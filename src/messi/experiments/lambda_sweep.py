@@ -26,7 +26,7 @@ from messi.experiments.common.results import Results, Value, diagnostic, target_
 from messi.reports.charts import Chart, Series, line_figure, with_signs
 from messi.reports.plan_page import Figure, Section
 from messi.reports.table import Column, Published, Row, Table
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 WEIGHTS = ("0", "0.001", "0.01", "0.1", "1", "10")
 Target = Literal["art_painting", "cartoon", "photo", "sketch"]
@@ -55,7 +55,7 @@ class LambdaSweep(Ablation):
     target: Target = ART
     """The domain to hold out; the paper's numbers are for Art."""
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every seed and weight."""
         methods = {_method(weight): MESSI.Config(ssi_weight=float(weight)) for weight in WEIGHTS}
         return self.planned(methods, self._benchmark)

@@ -33,7 +33,7 @@ def find_data(name: str) -> DataConfig:
     )
 
 
-def called(data: DataConfig) -> str:
+def data_label(data: DataConfig) -> str:
     """Return a name for files about some data: the name of its folder or file, or of the data set."""
     if data.name not in BY_PATH:
         return data.name
