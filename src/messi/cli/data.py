@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 
 def list_all(arguments: list[str]) -> int:
-    """List the data sets that have a name, and where they are stored."""
+    """List all kinds of data and where the published data sets are stored."""
     tyro.cli(lambda: None, prog="messi data list", args=arguments)
     print_rows([_row(name, DATASETS.config(name)) for name in DATASETS.names()])
     return 0
@@ -141,7 +141,7 @@ def _row(name: str, cls: type[DataConfig]) -> Row:
         row["images"] = " or ".join(f"{version.images:,}" for version in manifest.versions)
         row["where"] = str(data.local_root() or "not downloaded; use 'messi data prepare'")
     elif issubclass(cls, ImageData) or "path" in cls.__dataclass_fields__:
-        row["where"] = "your own data; name its path"
+        row["where"] = "your own data; give its path"
     return {**row, "what": (cls.__doc__ or "").splitlines()[0]}
 
 

@@ -148,7 +148,7 @@ def _change_saved(chosen: argparse.Namespace) -> RunConfig:
     if chosen.data is None:
         return config
     data = find_data(chosen.data)
-    if type(data) is type(config.data):  # at another place, perhaps, but with the same options
+    if type(data) is type(config.data):  # keep the saved options and change only the path
         path = {"path": chosen.data} if "path" in vars(data) else {}
         data = dataclasses.replace(config.data, **path)
     return dataclasses.replace(config, data=data)

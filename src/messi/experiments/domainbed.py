@@ -17,7 +17,7 @@ from messi.engine.config import RunConfig
 from messi.engine.protocols import ProtocolName
 from messi.experiments.common.base import Experiment
 from messi.experiments.common.benchmarks import BENCHMARKS, STAND_IN, Benchmark, DataName
-from messi.experiments.common.methods import ROWS, backbone_title, paper_backbone, pretrained, same_method_once
+from messi.experiments.common.methods import ROWS, backbone_title, distinct_rows, paper_backbone, pretrained
 from messi.experiments.common.paper_numbers import MAIN_EXTENDED
 from messi.experiments.common.results import Results
 from messi.experiments.common.tables import differences, learned
@@ -119,7 +119,7 @@ class DomainBed(Experiment):
             return tuple(dict.fromkeys(self.rows))
         if self.small:
             return SMALL_ROWS
-        return same_method_once() if self.backbone else tuple(ROWS)
+        return distinct_rows() if self.backbone else tuple(ROWS)
 
     @property
     def _benchmarks(self) -> tuple[Benchmark, ...]:

@@ -126,5 +126,5 @@ class IWildCam(Experiment):
 
 
 def in_role(role: Role, metric: str) -> Callable[[Outcome], float]:
-    """Return what reads a metric over all examples in a role from a run, in percent."""
+    """Return a function that reads a metric over all examples in a role from a run, in percent."""
     return lambda outcome: 100 * float(getattr(outcome.result().roles[role], metric))

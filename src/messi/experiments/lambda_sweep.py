@@ -6,8 +6,9 @@ Command: messi reproduce lambda_sweep --weights FOLDER
 Cost: 18 runs of 5,000 steps; 1,000 steps of MESSI-S-OT take 9.4 s on an H200 (benchmarks/bench_train_gpu.py).
 With --scale small --jobs 2 it took a minute on 2 CPU cores.
 
-The paper does not state which domain is the target. Its accuracies are all whole numbers of 409 images, which is 20 %
-of Art and of no other domain: so the target is Art, and the paper's numbers are measured on a fifth of it.
+The paper does not state which domain is the target. Each of its accuracies is a whole number of images out of 409,
+which is 20 % of Art and of no other domain. So the target is Art, and the paper's numbers are measured on a fifth of
+it.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.benchmarks import Benchmark
 from messi.experiments.common.paper_numbers import LAMBDA_SWEEP
 from messi.experiments.common.results import Results, Value, diagnostic, target_accuracy
-from messi.reports.charts import Chart, Series, line_figure, with_signs
+from messi.reports.charts import Chart, Series, explained_caption, line_figure
 from messi.reports.plan_page import Figure, Section
 from messi.reports.table import Column, Published, Row, Table
 from messi.sweeps.plan import PlannedRun
@@ -78,7 +79,7 @@ class LambdaSweep(Ablation):
             groups=(tuple(self._row(diagnosed, weight) for weight in WEIGHTS),),
         )
         charts = [chart for chart in self._charts(diagnosed) if chart.drawable]
-        caption = with_signs("Discrepancy, domain probe and target accuracy over the weight of L_ssi", charts)
+        caption = explained_caption("Discrepancy, domain probe and target accuracy over the weight of L_ssi", charts)
         figures = [Figure("lambda_sweep_curves", caption, line_figure(charts))] if charts else []
         return [table, self.differences(results), *figures]
 

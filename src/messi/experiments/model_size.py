@@ -73,7 +73,7 @@ class ModelSize(Experiment):
     reduced: ClassVar[str] = ""
 
     def runs(self) -> list[PlannedRun]:
-        """Return none."""
+        """Return no runs: nothing is trained."""
         return []
 
     def report(self, results: Results) -> list[Section]:  # noqa: ARG002 (there are none)

@@ -1,7 +1,7 @@
 """Readings of the paper's open points, compared on Rotated-Colored MNIST.
 
-Claim: none of the paper's. It leaves open the scale of epsilon, the number of Sinkhorn rounds, sum or mean over slots
-and the form of the diversity term. Defaults are chosen by accuracy on source validation data, not on the target.
+Claim: none of the paper's. It leaves open the scale of epsilon, the number of Sinkhorn iterations, sum or mean over
+slots, and the form of the diversity term. Defaults are chosen by accuracy on source validation data, not on the target.
 Command: messi reproduce readings --digits FOLDER (the four files of MNIST)
 Cost: 180 runs of 600 steps; 5.6 minutes on an H200 with --jobs 6.
 """

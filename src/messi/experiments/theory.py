@@ -57,7 +57,7 @@ class Theory(Experiment):
     reduced: ClassVar[str] = ""
 
     def runs(self) -> list[PlannedRun]:
-        """Return none: everything is computed directly."""
+        """Return no runs: everything is computed directly."""
         return []
 
     def report(self, results: Results) -> list[Section]:  # noqa: ARG002 (there are none)

@@ -94,7 +94,7 @@ class Plan:
     def record_end(self, run: PlannedRun, failure: str | None) -> Outcome:
         """Record how an attempt at a run ended, and return the state of the run.
 
-        A finished run has not failed, whatever ``failure`` says: another process may have finished it.
+        A finished run has not failed, regardless of ``failure``: another process may have finished it.
         """
         outcome = self.outcome(run)
         if outcome.state == "done":
@@ -105,12 +105,12 @@ class Plan:
         return outcome
 
     def note_failure(self, run: PlannedRun, reason: str) -> None:
-        """Write the reason of a failure next to the runs, because the run may not have a folder yet."""
+        """Write the reason for a failure next to the runs, because the run may not have a folder yet."""
         self._failure(run).parent.mkdir(parents=True, exist_ok=True)
         write_text(self._failure(run), f"{reason}\n")
 
     def forget_failure(self, run: PlannedRun) -> None:
-        """Delete the reason of an earlier failure, before a new attempt."""
+        """Delete the reason for an earlier failure, before a new attempt."""
         self._failure(run).unlink(missing_ok=True)
 
     def unplanned(self) -> list[str]:
