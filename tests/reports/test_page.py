@@ -16,7 +16,7 @@ from messi.reports.charts import Chart, Series
 from messi.reports.html import render_page
 from messi.reports.page import run_values, write_report
 from messi.reports.runs import FinishedRun, read_run
-from messi.reports.settings import settings_table
+from messi.reports.settings import compare_settings
 
 from .documents import document
 from .helpers import HOSTILE_ATTRIBUTE, HOSTILE_TAG, Sample
@@ -184,7 +184,7 @@ def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
 def test_settings_that_only_one_method_has_do_not_differ(tmp_path: Path) -> None:
     erm = read_run(Sample(algorithm="erm", settings={"lr": 1}).write(tmp_path / "erm"))
     messi = read_run(Sample(settings={"lr": 2, "sharpness": 4.0}).write(tmp_path / "messi"))
-    config = {setting.name: setting for setting in settings_table([erm, messi])["Config"]}
+    config = {setting.name: setting for setting in compare_settings([erm, messi])["Config"]}
     assert config["algorithm.sharpness"].values == (None, "4.0")
     assert [name for name, setting in config.items() if setting.differs] == ["algorithm.name", "algorithm.lr"]
     assert not config["algorithm.sharpness"].common

@@ -109,7 +109,7 @@ MEASURES = {
     "probe_chance": Measure(
         name="Chance %",
         path=("probe", "chance"),
-        meaning="The accuracy of such a probe by guessing.",
+        meaning="The accuracy that the domain probe reaches by guessing.",
         percent=True,
         short="Chance %",
     ),

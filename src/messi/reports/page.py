@@ -25,7 +25,7 @@ from messi.reports.result_tables import (
     runs_table,
 )
 from messi.reports.runs import FinishedRun, read_run, run_labels
-from messi.reports.settings import settings_table
+from messi.reports.settings import compare_settings
 from messi.reports.summary_text import TARGET_PARTS, facts, summary, title
 
 
@@ -81,7 +81,7 @@ def _of_records(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         "domain_curves": domain_charts(runs),
         "losses": loss_charts(runs),
         "examples": pictures(runs),
-        "settings": settings_table(runs),
+        "settings": compare_settings(runs),
         "commands": [rerun_command(run) for run in runs],
     }
 

@@ -24,7 +24,7 @@ class Setting:
         return len(set(self.values) - {None}) > 1
 
 
-def settings_table(runs: Sequence[FinishedRun]) -> dict[str, list[Setting]]:
+def compare_settings(runs: Sequence[FinishedRun]) -> dict[str, list[Setting]]:
     """Return the settings of all runs under the headings config, data, and versions."""
     parts = {
         "Config": [flatten(run.config) for run in runs],
