@@ -60,9 +60,9 @@ def test_the_small_scale_runs(name: str, tmp_path: Path, capsys: pytest.CaptureF
     jobs = str(multiprocessing.cpu_count())
     command = ["reproduce", name, "--scale", "small", "--devices", "cpu", "--jobs", jobs, "--out", str(tmp_path)]
     assert main(command) == 0
-    told = capsys.readouterr().out
-    assert f"[{runs}/{runs}," in told
-    assert "Its numbers cannot be compared with the paper's." in told
+    printed = capsys.readouterr().out
+    assert f"[{runs}/{runs}," in printed
+    assert "Its numbers cannot be compared with the paper's." in printed
     written = {file.name for file in (tmp_path / "tables").iterdir()}
     expected = {f"{table}.{ending}" for table in tables for ending in TABLES}
     assert written == expected | {f"{figure}.svg" for figure in figures} | {"README.md"}
