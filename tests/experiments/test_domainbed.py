@@ -126,7 +126,7 @@ def test_on_one_backbone_a_method_is_run_once() -> None:
 
 
 def test_wrong_options_are_named(tmp_path: Path) -> None:
-    with pytest.raises(MessiError, match=r"no row named 'MESI-S-OT'; there are: CDANN, .* Did you mean 'MESSI-S-OT'"):
+    with pytest.raises(MessiError, match=r"no row named 'MESI-S-OT'; available: CDANN, .* Did you mean 'MESSI-S-OT'"):
         Domainbed(rows=("ERM", "MESI-S-OT"))
     with pytest.raises(MessiError, match="baseline must be one of the rows ERM, CORAL, but is 'IRM'"):
         Domainbed(rows=("ERM", "CORAL"), baseline="IRM")

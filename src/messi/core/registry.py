@@ -49,7 +49,7 @@ class Registry:
         return own[0]
 
     def permitted(self, name: object, digest: object, files: Collection[str | Path]) -> str:
-        """Return the entry to load for a name that was read from a file: our own, or one of the caller's ``files``.
+        """Return the entry to load for a name that was read from a file: messi's own, or one of the caller's ``files``.
 
         Whoever wrote the file that was read must not decide which code is executed. ``digest`` identifies the content
         of the user's own file when it was used.

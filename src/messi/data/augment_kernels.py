@@ -119,7 +119,7 @@ def _store(target, value, mean, std, inside, NORMALISE: tl.constexpr):
 
 @triton.jit
 def _sum_luminance(resized, factors, order, sums, area, BLOCK: tl.constexpr):
-    """Sum the luminance of each image just before its contrast changes; whole numbers add up in any order."""
+    """Sum the luminance of each image just before its contrast changes; a sum of integers is the same in any order."""
     image = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < area

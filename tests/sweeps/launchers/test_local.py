@@ -270,7 +270,7 @@ def test_only_devices_of_this_machine_are_accepted(gpus: int, monkeypatch: pytes
     for wrong in {"foo", "cuda", "cuda:1", "cuda:2", "cuda:-1", "mps", ""} - set(here):
         with pytest.raises(MessiError) as raised:
             Local(devices=("cpu", wrong))
-        assert str(raised.value).startswith(f"There is no device named '{wrong}'; there are: {', '.join(here)}.")
+        assert str(raised.value).startswith(f"There is no device named '{wrong}'; available: {', '.join(here)}.")
 
 
 @pytest.mark.parametrize("jobs", [0, -1])

@@ -43,7 +43,7 @@ def _solve_streamed(
     f = scratch.potentials + 2 * tl.program_id(0) * batch
     g = f + batch
     _store_scores(scratch.points, scores, g, expert, x, y, n, k, -1.0 / unit, batch, width, TILE)
-    tl.debug_barrier()  # here and below: threads read what others of the program have stored
+    tl.debug_barrier()  # here and below: threads read what other threads of the program have stored
     for _ in range(iterations):
         _update(scores, batch, 1, g, f, n, k, TILE)
         tl.debug_barrier()

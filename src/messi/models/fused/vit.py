@@ -47,7 +47,7 @@ def fuse(network: nn.Module) -> None:
 
 
 def is_plain(network: Any) -> bool:
-    """Return whether a vision transformer has nothing that :func:`encode` leaves out."""
+    """Return whether :func:`encode` supports all parts of a vision transformer."""
     if type(network) not in (VisionTransformer, FusedVisionTransformer) or not isinstance(network.pos_embed, Tensor):
         return False
     return (

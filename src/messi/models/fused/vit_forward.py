@@ -12,7 +12,7 @@ from messi.models.fused.precision import low_copies
 
 
 class Forward:
-    """The forward pass, and what the backward pass needs of it.
+    """The forward pass, and the results that the backward pass needs.
 
     The inputs of the matrix products are stored in stacks, one layer for each of the F blocks. The backward pass then
     computes the weight gradients of all blocks in one product; a single one is too small to fill a GPU.
