@@ -143,3 +143,11 @@ def test_a_bad_file_gives_one_sentence_and_exit_code_2(done: Path, capsys: pytes
         assert code == 2, sentence
         assert sentence in " ".join(error.split()), error
         assert "Traceback" not in error
+
+
+def test_the_protocol_of_a_saved_run_cannot_be_changed(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = parse(["--config", str(done)]).config
+    assert saved.protocol != "domainbed"
+    assert parse(["--config", str(done), "--protocol", saved.protocol]).config == saved
+    assert main(["train", "--config", str(done), "--protocol", "domainbed"]) == 2
+    assert "--protocol cannot be changed to 'domainbed' with --config" in " ".join(capsys.readouterr().err.split())

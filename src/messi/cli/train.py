@@ -15,6 +15,7 @@ from messi.cli.common.output import say
 from messi.cli.common.progress import data_progress, progress
 from messi.cli.common.results import print_held_out, print_results
 from messi.cli.common.sources import called, find_data
+from messi.core.errors import MessiError
 from messi.core.registry import short_name
 from messi.core.rundir import RunDir, folder_name
 from messi.data.datasets.common.base import ImageData
@@ -145,6 +146,11 @@ def _from_scratch(chosen: argparse.Namespace) -> RunConfig:
 def _change_saved(chosen: argparse.Namespace) -> RunConfig:
     """Return a saved config, with other data if they are named; tyro applies all further options."""
     config = read_config(Path(chosen.config), algorithm=chosen.algorithm)
+    if chosen.protocol not in (None, config.protocol):
+        raise MessiError(
+            f"--protocol cannot be changed to '{chosen.protocol}' with --config: a saved run states every setting. "
+            "Omit --protocol and override single settings, or omit --config."
+        )
     if chosen.data is None:
         return config
     data = find_data(chosen.data)
