@@ -131,7 +131,7 @@ def sync(path: Path) -> None:
     windows = os.name == "nt"
     if windows and path.is_dir():
         return  # Windows cannot open a folder
-    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)  # Windows flushes only what is open for writing
+    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)  # Windows flushes only files open for writing
     try:
         os.fsync(handle)
     finally:

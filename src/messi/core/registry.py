@@ -75,7 +75,7 @@ class Registry:
         """Return the config class of an entry: the nested ``Config``, or the class itself if it is a config."""
         cls = self.load(name)
         config = getattr(cls, "Config", cls)
-        if config.__module__ != cls.__module__:  # its name would be that of the other file
+        if config.__module__ != cls.__module__:  # it would be saved under the name of the other file
             raise MessiError(
                 f"The {self.kind} file {name} must define its own Config in {cls.__name__}, "
                 f"such as 'class Config({config.__qualname__})'."

@@ -20,7 +20,7 @@ _BLOCK = 512
 def resize(images: Images, boxes: Tensor, flip: Tensor, spec: InputSpec) -> Tensor:
     """Return the boxes [B, 4] of images at the size of ``spec``, normalised: [B, C, S, T]."""
     result = torch.empty(len(images), *spec.shape, device=boxes.device)
-    with torch.cuda.device_of(boxes):  # Triton launches on the current device, not on that of the tensors
+    with torch.cuda.device_of(boxes):  # Triton launches on the current device, even if the tensors are on another
         _launch_resize(images, boxes, flip, spec, result)
     return result
 

@@ -46,7 +46,7 @@ class Layout(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Results for a batch in this order; those of a cell are stored at its first position."""
+    """Results for a batch in sorted order; the results of a cell are stored at its first position."""
 
     gate: Any
     """[M, B] sigmoid of the routing mass of each cell."""

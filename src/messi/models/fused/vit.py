@@ -86,15 +86,15 @@ class _ClassToken(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, network: Any, dtype: torch.dtype, keep: bool, *parameters: Tensor) -> Tensor:
-        way = Forward(network, images, dtype, keep=keep)
-        result = way.run()
+        forward_pass = Forward(network, images, dtype, keep=keep)
+        result = forward_pass.run()
         if keep:
-            ctx.way, ctx.parameters = way, parameters
+            ctx.forward_pass, ctx.parameters = forward_pass, parameters
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        grads = Backward(ctx.way).run(grad)
-        del ctx.way
+        grads = Backward(ctx.forward_pass).run(grad)
+        del ctx.forward_pass
         return None, None, None, None, *(grads.get(parameter) for parameter in ctx.parameters)
