@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from messi.cli.main import main
-from messi.cli.reproduce import Lines
+from messi.cli.reproduce import PlanProgress
 from messi.experiments.domain_growth import DomainGrowth
-from messi.experiments.domainbed import Domainbed
+from messi.experiments.domainbed import DomainBed
 from messi.sweeps.launchers.local import Local
 from messi.sweeps.plan import Plan
 
@@ -70,7 +70,7 @@ def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path, capsys: pyt
 
 
 def test_runs_of_a_differently_written_path_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan(tmp_path / "plan", Domainbed(data=("pacs",), rows=("ERM",), seeds=1, weights="weights").runs())
+    plan = Plan(tmp_path / "plan", DomainBed(data=("pacs",), rows=("ERM",), seeds=1, weights="weights").runs())
     for run in plan.runs:
         plan.path(run).mkdir(parents=True)
     options = ["--data", "pacs", "--rows", "ERM", "--seeds", "1", "--out", str(plan.folder)]
@@ -85,7 +85,7 @@ def test_runs_of_a_differently_written_path_are_reported(tmp_path: Path, capsys:
 
 
 def test_the_number_of_runs_is_printed_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Lines(Plan(tmp_path, DomainGrowth(scale="small").runs()), Local(jobs=20, devices=("cpu", "cpu")))
+    PlanProgress(Plan(tmp_path, DomainGrowth(scale="small").runs()), Local(jobs=20, devices=("cpu", "cpu")))
     assert capsys.readouterr().out == "runs to do: 12, 12 at a time on cpu, cpu; each is reported when it finishes\n"
 
 
@@ -110,7 +110,7 @@ def test_a_launcher_is_one_file_with_its_own_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("messi.cli.reproduce.check_needs", lambda *_: None)
+    monkeypatch.setattr("messi.cli.reproduce.check_data_and_weights", lambda *_: None)
     Path("queue.py").write_text(LAUNCHER)
     assert main([*GROWTH, "--launcher", "queue.py", "--priority", "3"]) == 1
     runs = DomainGrowth(scale="small").runs()

@@ -109,7 +109,7 @@ def damaged_files(folder: RunDir) -> list[Path]:
 
 def test_every_file_of_a_finished_run_is_verified(done: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(done.path)]) == 0
-    assert capsys.readouterr().out.startswith(f"whole    {done.path}: ")
+    assert capsys.readouterr().out.startswith(f"intact   {done.path}: ")
     for file in [*damaged_files(done), done.model, done.last, done.seen]:
         content = file.read_bytes()
         place = content.rindex(b"0") if file.suffix == ".json" else len(content) - 40

@@ -45,7 +45,7 @@ def predict(
     Args:
         run: A run folder or a model file.
         paths: Image files and folders, or .npz files with features [N, F] or uint8 images.
-        algorithm: The file of a method of your own. It is executed, so name only files that you trust.
+        algorithm: The file of your own method. It is executed, so name only files that you trust.
         inputs_array: The array of an .npz file to classify.
         device: Such as cpu or cuda:0; by default a GPU if there is one.
         form: Table, CSV or JSON.

@@ -13,7 +13,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from messi.cli.common.sources import BY_PATH, find_data
+from messi.cli.common.data_option import BY_PATH, find_data
 from messi.core.errors import MessiError
 from messi.data.datasets.arrays import Arrays, read_inputs
 from messi.data.datasets.common.base import DATASETS
