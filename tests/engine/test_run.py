@@ -69,10 +69,7 @@ def test_without_a_target_every_domain_is_a_source(tmp_path: Path, quick_config:
     assert result.target == {}
 
 
-def test_the_default_folder_is_named_by_the_config(
-    tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_default_folder_is_named_by_the_config(quick_config: RunConfig) -> None:
     first = run(quick_config, device="cpu")
     second = run(dataclasses.replace(quick_config, seed=1), device="cpu")
     again = run(quick_config, device="cpu")

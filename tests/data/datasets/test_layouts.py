@@ -191,9 +191,7 @@ def test_only_the_known_domains_of_a_published_data_set_are_looked_into(tmp_path
     assert len(listing) == 4 * 7 * 2
 
 
-def test_a_complete_copy_by_its_counts_is_recognised_and_a_missing_image_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_complete_copy_by_its_counts_is_recognised_and_a_missing_image_is_counted(tmp_path: Path) -> None:
     make_iwildcam(tmp_path / "cam")
     manifest = read_manifest("iwildcam")
     totals = {"train": 40, "val": 20, "test": 20, "id_val": 40, "id_test": 40}

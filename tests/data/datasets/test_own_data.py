@@ -387,7 +387,7 @@ def test_the_fingerprint_of_arrays_follows_all_that_a_run_depends_on(tmp_path: P
     assert len(others | {first}) == 5
 
 
-def test_every_kind_of_path_finds_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_of_path_finds_its_data(tmp_path: Path) -> None:
     make_sorted(tmp_path / "folder", DOMAINS, CLASSES, images=1)
     make_iwildcam(tmp_path / "cam")
     make_camelyon(tmp_path / "camelyon")
@@ -401,7 +401,6 @@ def test_every_kind_of_path_finds_its_data(tmp_path: Path, monkeypatch: pytest.M
         assert find_data(str(tmp_path / name)) == Table(path=str(tmp_path / name))
     for name in ("a.npz", "A.NPZ"):
         assert find_data(str(tmp_path / name)) == Arrays(path=str(tmp_path / name))
-    monkeypatch.chdir(tmp_path)
     assert find_data("folder") == Folder(path="folder"), "the name of a kind of data is no data set"
 
 
