@@ -68,7 +68,7 @@ class TestPartners:
 
 class TestLoss:
     def test_the_loss_matches_mixed_pairs_of_minibatches(self) -> None:
-        """Each domain is mixed with the next one in the cycle: inputs and losses of both labels have the same weight."""
+        """Each domain is mixed with the next one in the cycle: inputs and both losses get the same weight."""
         torch.manual_seed(0)
         algorithm, batch = build(), make_batch(torch.arange(3).repeat(5)[torch.randperm(15)])
         share = torch.tensor([0.9, 0.3, 0.5])

@@ -43,7 +43,7 @@ def test_the_records_are_complete_and_the_model_is_the_selected_one(tmp_path: Pa
     routing = [record for record in records if isinstance(record, RoutingRecord)]
     assert {(r.domain, r.label) for r in routing} == {(d, c) for d in ("a1", "a2", "b1", "b2") for c in ("-1", "+1")}
     assert all(sum(r.experts) == pytest.approx(1) for r in routing)
-    assert not [record for record in records if isinstance(record, ExampleRecord)], "features are no pictures"
+    assert not [record for record in records if isinstance(record, ExampleRecord)], "features have no pictures"
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path: Path, quick_config: RunConfig) -> None:
