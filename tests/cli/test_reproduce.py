@@ -107,9 +107,8 @@ class Queue(Launcher):
 
 
 def test_a_launcher_is_one_file_with_its_own_options(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("messi.cli.reproduce.check_data_and_weights", lambda *_: None)
     Path("queue.py").write_text(LAUNCHER)
     assert main([*GROWTH, "--launcher", "queue.py", "--priority", "3"]) == 1

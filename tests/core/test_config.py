@@ -15,7 +15,7 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.models.encoder import EncoderConfig
 
 OPTIONS = ("data", "algorithm", "config", "out", "device", "capture")
-"""The options of ``messi train`` that are no settings."""
+"""The options of ``messi train`` that are not settings."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,7 +151,7 @@ def test_tables_contain_the_numbers_of_the_runs(tmp_path: Path) -> None:
     assert average.ours is not None
     assert [average.ours.mean, average.ours.spread, average.ours.n] == pytest.approx([77, 8**0.5, 2])
     assert average.paper == Published(83.8, 0.8)
-    assert [column.name for column in main_table.columns] == ["PACS"], "an average over one would say it twice"
+    assert [column.name for column in main_table.columns] == ["PACS"], "an average over one target would repeat it"
 
     assert cell_of(pacs, "Sketch", "ERM").ours == summarise([60.0, 70.0])
     assert cell_of(pacs, "Avg.", "ERM").ours == average.ours
