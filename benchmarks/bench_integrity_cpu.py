@@ -32,7 +32,7 @@ from messi.algorithms.messi import MESSI
 from messi.core import checksum as checksums
 from messi.core import records, tensorfile
 from messi.core.batch import Task
-from messi.core.checksum import KEY, METADATA, Bytes
+from messi.core.checksum import CHECKSUM_KEY, METADATA_KEY, Bytes
 from messi.core.info import version
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data import store_journal
@@ -107,11 +107,11 @@ def save(folder: Path, backbone: str) -> Path:
 def without_checksum(path: Path) -> Path:
     """Write the file in the format of version 0.1."""
     with safe_open(path, framework="pt") as file:
-        values = json.loads(file.metadata()[METADATA])
+        values = json.loads(file.metadata()[METADATA_KEY])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    del values[KEY]
+    del values[CHECKSUM_KEY]
     old = path.with_name(f"old-{path.name}")
-    save_file(tensors, old, metadata={METADATA: json.dumps(values | {"version": "0.1.0"})})
+    save_file(tensors, old, metadata={METADATA_KEY: json.dumps(values | {"version": "0.1.0"})})
     return old
 
 

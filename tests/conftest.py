@@ -42,7 +42,8 @@ def draw(label: str, tint: tuple[float, float, float], seed: int, size: tuple[in
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep downloads and decoded images in the folder of the test."""
+    """Keep everything that a test writes in its own folder: the working folder, downloads and decoded images."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MESSI_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 

@@ -25,7 +25,7 @@ def test_a_run_from_python_writes_the_same_folder_as_the_command(tmp_path: Path,
     assert report.stat().st_mtime_ns == before
 
 
-def test_the_public_run_takes_what_the_engine_takes() -> None:
+def test_the_public_run_has_the_parameters_of_the_engine() -> None:
     assert inspect.signature(messi.run) == inspect.signature(engine.run)
 
 

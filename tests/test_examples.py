@@ -34,10 +34,7 @@ def test_an_example_is_short_and_imports_messi_once(example: Path) -> None:
 
 
 @pytest.mark.parametrize("example", [path for path in EXAMPLES if path != EXAMPLE], ids=lambda path: path.stem)
-def test_an_example_runs(
-    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_example_runs(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(example), run_name="__main__")
     assert PRINTED[example.stem] in capsys.readouterr().out
 

@@ -191,7 +191,7 @@ class Waiting(ERM):
 
 
 @pytest.mark.parametrize("kind", [ERM, MESSI, WithDropout])
-def test_captured_steps_leave_the_bits_of_eager_ones(kind: type[LossAlgorithm]) -> None:
+def test_captured_and_eager_steps_give_the_same_bits(kind: type[LossAlgorithm]) -> None:
     given = batches(8)
     (eager, wanted), (captured, found) = (trained(kind, given, capture=capture) for capture in (False, True))
     assert (eager.captured, captured.captured) == (False, True)

@@ -1,7 +1,6 @@
 """What CDANN adds to DANN: the discriminator reads the class, and classes have equal weight."""
 
 import copy
-import functools
 
 import pytest
 import torch
@@ -13,8 +12,7 @@ from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
-# A hundredth of a step: where a gradient is almost zero, Adam's step is as long as elsewhere and rounding can flip it.
-near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+from .tolerance import near
 
 
 def build(labels: list[int], *, penalty: float = 0.0) -> tuple[CDANN, Batch]:
@@ -36,7 +34,7 @@ def class_balanced(logits: Tensor, batch: Batch) -> Tensor:
 
 
 @pytest.mark.parametrize("labels", [UNEQUAL, [2, 2, 0, 2]])
-def test_every_class_in_the_batch_counts_the_same(labels: list[int]) -> None:
+def test_every_class_in_the_batch_has_the_same_weight(labels: list[int]) -> None:
     algorithm, batch = build(labels)
     assert algorithm.discriminator.classes is not None
     logits = algorithm.discriminator.mlp(
@@ -46,8 +44,8 @@ def test_every_class_in_the_batch_counts_the_same(labels: list[int]) -> None:
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.3])
-def test_steps_are_those_of_a_direct_transcription(penalty: float) -> None:
-    """With all classes in the batch, DomainBed's weights 1 / (count of the class times number of classes)."""
+def test_steps_match_a_direct_transcription(penalty: float) -> None:
+    """If all classes are in the batch, the weights are DomainBed's: 1 / (count of the class * number of classes)."""
     algorithm, batch = build(UNEQUAL, penalty=penalty)
     twin = copy.deepcopy(algorithm)
     stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3))

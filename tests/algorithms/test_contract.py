@@ -22,13 +22,13 @@ from messi.engine.stepper import AdamStepper, OptimizerConfig, total
 from messi.evaluation.model import load
 from messi.models.encoder import EncoderConfig
 
-from .blind import Blind, Differentiate
+from .capturable import BackwardOnly, ForbidValueReads
 
 # A smaller size is faster on a CPU; on a GPU, resampled positions have no deterministic gradient.
 _VIT = ("test_vit", (3, 160, 160) if torch.cuda.is_available() else (3, 48, 48))
 IMAGES = {"mixstyle": ("tiny_cnn", (1, 5, 5)), "gmoe": _VIT, "omoe": _VIT, "dynmoe": _VIT}
 """Methods that require images: the smallest suitable backbone and the shape; all others are tested on features."""
-LOOKS_ON_A_CPU = {"messi": "its slots are found in torch there, and by kernels on a GPU"}
+READS_VALUES_ON_A_CPU = {"messi": "its slots are found in torch there, and by kernels on a GPU"}
 NAMES = pytest.mark.parametrize("name", ALGORITHMS.names())
 ON_FEATURES = pytest.mark.parametrize("name", [name for name in ALGORITHMS.names() if name not in IMAGES])
 ORDER_MATTERS = {
@@ -79,7 +79,7 @@ def test_it_learns_a_separable_problem(name: str) -> None:
 
 
 @NAMES
-def test_its_terms_are_finite_scalars_that_still_are_tensors(name: str) -> None:
+def test_its_terms_are_finite_scalar_tensors(name: str) -> None:
     algorithm = make(name)
     terms = algorithm.update(
         separable(name, 1), AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-3, weight_decay=0))
@@ -97,7 +97,7 @@ def test_every_parameter_gets_a_gradient_and_moves(name: str) -> None:
 
 
 @NAMES
-def test_whatever_changes_in_training_is_in_its_state(name: str) -> None:
+def test_its_state_contains_everything_that_training_changes(name: str) -> None:
     """A second object with the state and optimizer of the first continues exactly like the first."""
     first = make(name)
     stepper = fit(name, first, steps=5)
@@ -152,24 +152,26 @@ def test_the_order_of_the_batch_does_not_matter(name: str) -> None:
 @pytest.mark.parametrize("num_domains", [1, 2, 20])
 def test_it_works_with_any_number_of_domains(name: str, num_domains: int) -> None:
     algorithm = make(name, num_domains=num_domains)
+    before = copy.deepcopy(algorithm.state_dict())
     fit(name, algorithm, steps=3, num_domains=num_domains)
     assert all(value.isfinite().all() for value in algorithm.state_dict().values())
+    assert not all(torch.equal(value, before[key]) for key, value in algorithm.state_dict().items())
 
 
 @pytest.mark.parametrize("step", [1, 2, 2000])
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS.names() if name not in LOOKS_ON_A_CPU])
-def test_a_step_that_may_be_recorded_looks_at_no_value(name: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SplitByDomain has read the first batch by then."""
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS.names() if name not in READS_VALUES_ON_A_CPU])
+def test_a_step_that_may_be_captured_reads_no_value(name: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``SplitByDomain`` reads the number of domains once, before any step is captured."""
     monkeypatch.setattr(split_by_domain, "_number", lambda _: 3)
     algorithm = make(name)
-    with Blind():
-        algorithm.update(dataclasses.replace(separable(name, 1), step=step), Differentiate())
+    with ForbidValueReads():
+        algorithm.update(dataclasses.replace(separable(name, 1), step=step), BackwardOnly())
     assert algorithm.phase(step) is not None
 
 
 @NAMES
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_captured_steps_leave_the_bits_of_eager_ones(name: str) -> None:
+def test_captured_and_eager_steps_give_the_same_bits(name: str) -> None:
     states = []
     for capture in (False, True):
         algorithm, device = make(name).cuda(), torch.device("cuda")

@@ -17,7 +17,7 @@ def test_by_hand_with_squares() -> None:
     assert gradient.tolist() == [[4.0, 0.0], [8.0, 0.0]]  # of the mean of 4 x^2 + 9
 
 
-def test_it_is_a_function_of_the_inputs_and_of_the_weights_behind_the_loss() -> None:
+def test_it_is_differentiable_in_inputs_and_weights() -> None:
     torch.manual_seed(0)
     labels = torch.tensor([0, 1, 1, 0])
 
@@ -30,7 +30,7 @@ def test_it_is_a_function_of_the_inputs_and_of_the_weights_behind_the_loss() -> 
     assert torch.autograd.gradcheck(penalty, (weight, inputs))
 
 
-def test_a_single_possible_answer_has_no_slope() -> None:
+def test_with_a_single_class_the_penalty_is_zero() -> None:
     inputs = torch.randn(4, 3, requires_grad=True)
     losses = functional.cross_entropy(inputs[:, :1], torch.zeros(4, dtype=torch.long), reduction="none")
     penalty = gradient_penalty(losses, inputs)

@@ -49,7 +49,7 @@ def transcribe(layer: DynamicMoeLayer) -> None:
     layer.active.copy_(torch.tensor([e in in_use for e in range(len(layer.active))]))
 
 
-def test_every_step_is_one_of_adam_and_then_the_coming_and_going_of_experts() -> None:
+def test_a_step_is_one_of_adam_followed_by_adding_and_removing_experts() -> None:
     algorithm = make("dynmoe", moe_blocks=(1, 4), num_experts=3, max_experts=5)
     twin = copy.deepcopy(algorithm)
     stepper, other = (
@@ -70,7 +70,7 @@ def test_every_step_is_one_of_adam_and_then_the_coming_and_going_of_experts() ->
 
 
 @pytest.mark.parametrize("sharpness", ["sam", "sagm"])
-def test_a_second_look_does_not_decide_which_experts_stay(sharpness: Flatness) -> None:
+def test_a_second_evaluation_does_not_decide_which_experts_stay(sharpness: Flatness) -> None:
     """The counts of the first evaluation are restored after the second."""
     algorithm = make("dynmoe")
     twin = copy.deepcopy(algorithm)
@@ -86,12 +86,12 @@ def test_a_second_look_does_not_decide_which_experts_stay(sharpness: Flatness) -
 
 
 def test_at_the_start_it_predicts_like_the_network_without_experts() -> None:
-    """All experts are copies of the MLP, and in prediction every token has one."""
+    """All experts are copies of the MLP, and in prediction every token has an expert."""
     batch, plain, algorithm = separable(0), make("erm").eval(), make("dynmoe").eval()
     torch.testing.assert_close(algorithm.encoder(batch.inputs), plain.encoder(batch.inputs), rtol=1e-4, atol=1e-5)
 
 
-def test_slots_that_are_not_in_use_are_never_chosen() -> None:
+def test_unused_slots_are_never_chosen() -> None:
     algorithm = make("dynmoe", num_experts=2)
     routing = algorithm.eval().predict(separable(0).inputs).routing
     assert not routing[:, 2:].any()

@@ -23,7 +23,7 @@ def slow(directions: Tensor, active: list[bool]) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("active", [[True, True, True, True], [True, False, True, True], [False, True, False, False]])
-def test_both_are_those_of_loops_over_the_experts_in_use(active: list[bool]) -> None:
+def test_both_match_loops_over_the_experts_in_use(active: list[bool]) -> None:
     torch.manual_seed(0)
     directions, mask = torch.randn(4, 7), torch.tensor(active)
     diversity, simplicity = slow(directions, active)
@@ -40,7 +40,7 @@ def test_by_hand() -> None:
     assert direction_diversity(3 * directions, ALL).item() == pytest.approx(math.sqrt(2))
 
 
-def test_slots_that_are_not_in_use_have_no_say_and_no_gradient() -> None:
+def test_unused_slots_have_no_effect_and_no_gradient() -> None:
     torch.manual_seed(0)
     directions, mask = torch.randn(4, 7, requires_grad=True), torch.tensor([True, True, False, True])
     (direction_diversity(directions, mask) + direction_simplicity(directions, mask)).backward()

@@ -1,7 +1,6 @@
 """Fish step by step: the steps of the copy, how far the network follows, and the state of Adam."""
 
 import copy
-import functools
 
 import pytest
 import torch
@@ -13,8 +12,7 @@ from messi.core.errors import MessiError
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
-# A hundredth of a step: where a gradient is almost zero, Adam's step is as long as elsewhere and rounding can flip it.
-near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+from .tolerance import near
 
 
 def build(num_domains: int = 3, share: float = 0.5) -> Fish:
@@ -31,7 +29,7 @@ def make_batch(domains: list[int], step: int = 1) -> Batch:
 
 
 @pytest.mark.parametrize("domains", [[0, 1, 2, 2, 1, 0], [4, 9, 9, 4], [0, 0, 0]])
-def test_steps_are_those_of_a_direct_transcription(domains: list[int]) -> None:
+def test_steps_match_a_direct_transcription(domains: list[int]) -> None:
     """The copy starts at the network and takes one step of one Adam per domain; the network moves half of the way."""
     algorithm = build(num_domains=10)
     stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3))
@@ -60,7 +58,7 @@ def test_steps_are_those_of_a_direct_transcription(domains: list[int]) -> None:
             near(found, wanted)
 
 
-def test_the_whole_way_with_one_domain_is_adam() -> None:
+def test_with_share_one_and_one_domain_it_is_adam() -> None:
     algorithm = build(num_domains=1, share=1.0)
     stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=0))
     twin = copy.deepcopy(algorithm.network)

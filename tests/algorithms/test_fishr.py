@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import functools
 from typing import Any
 
 import torch
@@ -14,8 +13,7 @@ from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
-# A hundredth of a step: where a gradient is almost zero, Adam's step is as long as elsewhere and rounding can flip it.
-near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+from .tolerance import near
 
 
 def build(num_domains: int = 3, **settings: Any) -> Fishr:
@@ -41,7 +39,7 @@ def variance(features: Tensor, classifier: nn.Linear, labels: Tensor) -> Tensor:
     return torch.stack(gradients).var(0, correction=0)
 
 
-def test_steps_are_those_of_a_direct_transcription() -> None:
+def test_steps_match_a_direct_transcription() -> None:
     """Three steps without and three with the penalty; Adam is reset at the fourth, the moving averages are not.
 
     The batch of the third step lacks domain 1, whose average does not change.
@@ -81,14 +79,14 @@ def test_steps_are_those_of_a_direct_transcription() -> None:
     near(found, torch.stack([averages[domain] for domain in range(3)]))
 
 
-def test_there_are_two_kinds_of_steps_and_the_optimizer_restarts_between_them() -> None:
+def test_phase_and_optimizer_change_when_annealing_ends() -> None:
     algorithm = build(anneal_steps=4)
     assert [algorithm.phase(step) for step in range(1, 8)] == [False] * 4 + [True] * 3
     assert algorithm.restart == 5
     assert build(anneal_steps=0).phase(1)
 
 
-def test_the_first_average_is_the_variance_itself_whatever_the_share_of_the_past() -> None:
+def test_the_first_moving_average_is_the_variance_itself() -> None:
     terms = [build(anneal_steps=0, ema=ema).loss(make_batch(1))["fishr"] for ema in (0.0, 0.5, 0.95)]
     torch.testing.assert_close(torch.stack(terms), terms[0].expand(3), rtol=1e-4, atol=0)
 

@@ -38,7 +38,7 @@ def closed(features: Tensor, layer: Tensor, labels: Tensor, domains: Tensor, num
 DOMAINS = [0, 0, 2, 0, 2, 2, 3, 0, 2]  # domain 1 is absent, domain 3 has one example
 
 
-def test_variances_are_those_of_gradients_taken_one_by_one() -> None:
+def test_variances_match_gradients_computed_one_by_one() -> None:
     features, layer, labels, domains = example(DOMAINS)
     layer.requires_grad_()
     variances, present = closed(features, layer, labels, domains, 4)
@@ -48,7 +48,7 @@ def test_variances_are_those_of_gradients_taken_one_by_one() -> None:
         torch.testing.assert_close(variances[domain], wanted.get(domain, torch.zeros_like(layer)))
 
 
-def test_the_distance_and_its_gradients_are_the_formula_s() -> None:
+def test_the_distance_and_its_gradients_match_the_formula() -> None:
     features, layer, labels, domains = example(DOMAINS)
     features.requires_grad_()
     layer.requires_grad_()
@@ -86,7 +86,7 @@ def test_a_single_domain_has_no_distance_and_a_gradient_of_zero(domains: list[in
     assert (gradient == 0).all()
 
 
-def test_absent_domains_do_not_count_whatever_their_variance() -> None:
+def test_absent_domains_have_no_effect() -> None:
     variances = torch.tensor([[1.0], [100.0], [3.0]])
     assert variance_distance(variances, torch.tensor([True, False, True])).item() == 1.0
 

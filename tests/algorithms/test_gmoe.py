@@ -12,7 +12,7 @@ from messi.models.moe_vit import take_routings
 from .moe_toys import make, separable
 
 
-def test_the_loss_is_the_cross_entropy_and_the_unevenness_of_all_blocks() -> None:
+def test_the_loss_is_cross_entropy_plus_the_balance_terms_of_all_blocks() -> None:
     algorithm, batch = make("gmoe", moe_blocks=(1, 4), balance_weight=0.3, gate_noise=1.2), separable(0)
     torch.manual_seed(1)
     terms = algorithm.loss(batch)
@@ -40,8 +40,8 @@ def test_a_term_whose_weight_is_zero_is_left_out() -> None:
     assert set(make("gmoe", balance_weight=0.0).loss(separable(0))) == {"cls"}
 
 
-def test_balancing_evens_the_use_of_the_experts_out() -> None:
-    """Minimises the term alone, from a router that prefers one expert."""
+def test_balancing_evens_out_the_use_of_the_experts() -> None:
+    """Minimise only this term, starting from a router that prefers one expert."""
     algorithm, batch = make("gmoe", gate_noise=1.0, balance_weight=1.0), separable(0)
     router = algorithm.encoder.network.blocks[4].mlp.router
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_balancing_evens_the_use_of_the_experts_out() -> None:
 
 
 @pytest.mark.parametrize("setting", [{"expert_dropout": 0.5}, {"drop_path": 0.5}, {"gate_noise": 5.0}])
-def test_randomness_is_for_training_alone(setting: dict[str, Any]) -> None:
+def test_only_training_is_random(setting: dict[str, Any]) -> None:
     algorithm, batch = make("gmoe", **{"gate_noise": 0.0, **setting}), separable(0)
     first, second = (algorithm.predict(batch.inputs).logits for _ in range(2))
     assert not torch.equal(first, second)
@@ -68,7 +68,7 @@ def test_randomness_is_for_training_alone(setting: dict[str, Any]) -> None:
     torch.testing.assert_close(algorithm.eval().predict(batch.inputs).logits, plain.predict(batch.inputs).logits)
 
 
-def test_the_routing_of_an_image_is_the_expert_of_its_class_token() -> None:
+def test_the_routing_of_an_image_is_that_of_its_class_token() -> None:
     algorithm, batch = make("gmoe", moe_blocks=(1, 4)).eval(), separable(0)
     routing = algorithm.predict(batch.inputs).routing
     algorithm.encoder(batch.inputs)

@@ -47,25 +47,25 @@ def test_variation_by_hand() -> None:
     assert gradient.tolist() == pytest.approx([-1 / 4 - 1 / 12, -1 / 12, 1 / 4 - 1 / 12])
 
 
-def test_both_are_those_of_loops_in_float64() -> None:
+def test_both_match_loops_in_float64() -> None:
     logits, thresholds = routed()
     assert importance_variation(logits).item() == pytest.approx(slow_importance(logits), rel=1e-5)
     load = load_variation(logits, thresholds, scale=1 / 6)
     assert load.item() == pytest.approx(slow_load(logits, thresholds, 1 / 6), rel=1e-5)
 
 
-def test_the_load_counts_the_chance_that_a_new_draw_of_the_noise_reaches_the_threshold() -> None:
+def test_the_load_is_the_probability_that_new_noise_reaches_the_threshold() -> None:
     """Threshold and noise are in units of the logits; Tutel compares a probability with a logit."""
     logits, threshold, scale = torch.tensor([[0.3, 0.1, -0.2]]), torch.tensor([[0.25]]), 0.2
     draws = logits + scale * torch.randn(100_000, 3, generator=torch.Generator().manual_seed(0))
     counted = (draws >= threshold).double().mean(0)
-    # Chances of 0.6, 0.2 and 0.01 from 100,000 draws are good to 0.0016.
+    # Probabilities of 0.6, 0.2 and 0.01 estimated from 100,000 draws are accurate to 0.0016.
     assert load_variation(logits, threshold, scale=scale).item() == pytest.approx(
         squared_variation(counted).item(), rel=0.02
     )
 
 
-def test_an_even_use_costs_nothing_and_a_single_expert_most() -> None:
+def test_even_use_costs_nothing_and_a_single_expert_costs_most() -> None:
     assert importance_variation(torch.zeros(9, 4)).item() == pytest.approx(0, abs=1e-6)
     assert load_variation(torch.zeros(9, 4), torch.zeros(9, 1), scale=0.5).item() == pytest.approx(0, abs=1e-6)
     alone = torch.full((9, 4), -100.0)
@@ -77,7 +77,7 @@ def test_an_even_use_costs_nothing_and_a_single_expert_most() -> None:
 
 @pytest.mark.parametrize("experts", [1, 4])
 @pytest.mark.parametrize("size", [0.0, 1.0, 100.0])
-def test_gradients_are_finite_however_sure_the_router_is(experts: int, size: float) -> None:
+def test_gradients_are_finite_for_a_very_confident_router(experts: int, size: float) -> None:
     logits, thresholds = routed(tokens=5, experts=experts)
     leaf = (size * logits).requires_grad_()
     value = importance_variation(leaf) + load_variation(leaf, size * thresholds, scale=0.1)
@@ -87,7 +87,7 @@ def test_gradients_are_finite_however_sure_the_router_is(experts: int, size: flo
     assert leaf.grad.isfinite().all()
 
 
-def test_one_expert_is_never_uneven() -> None:
+def test_a_single_expert_is_always_balanced() -> None:
     logits, thresholds = routed(experts=1)
     assert importance_variation(logits).item() == 0
     assert load_variation(logits, thresholds, scale=1.0).item() == 0

@@ -1,4 +1,4 @@
-"""The penalty of IRM against two derivatives by autograd, a hand-computed case and its edges."""
+"""The penalty of IRM against two derivatives by autograd, a hand-computed case, and edge cases."""
 
 import math
 
@@ -19,7 +19,7 @@ def random_logits() -> Tensor:
 
 
 def risk_gradient(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the derivative of the mean cross-entropy by a scale of 1, by autograd and differentiable again."""
+    """Return the derivative of the mean cross-entropy with respect to a scale of 1, with a graph."""
     scale = torch.ones((), dtype=logits.dtype, requires_grad=True)
     risk = functional.cross_entropy(logits * scale, labels)
     return torch.autograd.grad(risk, scale, create_graph=True)[0]
@@ -43,7 +43,7 @@ def test_closed_form_is_the_derivative_by_autograd() -> None:
     assert scale_gradients(logits, LABELS).tolist() == pytest.approx(expected, rel=1e-5)
 
 
-def test_value_and_gradient_are_those_of_a_double_backward() -> None:
+def test_value_and_gradient_match_a_double_backward() -> None:
     logits = random_logits().requires_grad_()
     value, expected = invariant_risk(logits, LABELS, DOMAINS, 5), literal(logits, LABELS, DOMAINS)
     assert value.item() == pytest.approx(expected.item(), rel=1e-5)
@@ -74,7 +74,7 @@ def test_single_example_costs_nothing_and_has_a_finite_gradient() -> None:
     assert not gradient.any()
 
 
-def test_logits_beyond_the_softmax_have_a_finite_gradient() -> None:
+def test_logits_that_saturate_the_softmax_have_a_finite_gradient() -> None:
     logits = torch.tensor([[1e4, -1e4], [-1e4, 1e4]], requires_grad=True)
     value = invariant_risk(logits, torch.tensor([0, 0]), torch.tensor([0, 0]), 1)
     (gradient,) = torch.autograd.grad(value, logits)

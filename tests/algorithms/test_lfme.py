@@ -1,7 +1,6 @@
 """LFME: experts for one domain each, and the network that they guide."""
 
 import copy
-import functools
 
 import pytest
 import torch
@@ -12,8 +11,7 @@ from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper, OptimizerConfig, total
 from messi.models.encoder import EncoderConfig
 
-# A hundredth of a step: where a gradient is almost zero, Adam's step is as long as elsewhere and rounding can flip it.
-near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+from .tolerance import near
 
 
 def build(num_domains: int = 3, weight: float = 1.0) -> LFME:
@@ -30,7 +28,7 @@ def make_batch(domains: list[int], step: int = 1) -> Batch:
 
 
 @pytest.mark.parametrize("domains", [[0, 1, 2] * 4, [2, 0, 0, 2, 2, 0]])
-def test_steps_are_those_of_networks_with_an_adam_each(domains: list[int]) -> None:
+def test_steps_match_separate_networks_with_one_adam_each(domains: list[int]) -> None:
     """An expert whose domain is not in the batch does not change."""
     algorithm = build(weight=0.6)
     twin = copy.deepcopy(algorithm)
@@ -60,7 +58,7 @@ def test_steps_are_those_of_networks_with_an_adam_each(domains: list[int]) -> No
             near(mine, theirs)
 
 
-def test_an_expert_sees_its_own_domain_alone() -> None:
+def test_an_expert_sees_only_its_own_domain() -> None:
     algorithm, batch = build(), make_batch([0, 1, 2] * 4)
     changed = batch.inputs.clone()
     changed[batch.domains != 1] = torch.nan
@@ -97,7 +95,7 @@ def test_experts_are_part_of_the_state_and_follow_the_mode() -> None:
     assert not any(module.training for module in algorithm.experts.modules())
 
 
-def test_a_step_can_be_recorded_where_every_batch_holds_every_domain() -> None:
+def test_a_step_can_be_captured_if_every_batch_contains_every_domain() -> None:
     algorithm = build()
     phases = [algorithm.phase(1)]
     for domains in ([0, 1, 2], [0, 2]):

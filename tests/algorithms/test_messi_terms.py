@@ -34,7 +34,7 @@ def test_one_hot_routing_has_no_entropy_and_a_finite_gradient() -> None:
     assert torch.isfinite(gradient).all()
 
 
-def test_router_so_sure_that_its_softmax_underflows_gets_a_zero_gradient_not_nan() -> None:
+def test_a_router_whose_softmax_underflows_gets_a_zero_gradient() -> None:
     logits = torch.tensor([[0.0, 200.0, 0.0]], requires_grad=True)
     (gradient,) = torch.autograd.grad(sparsity(logits.softmax(-1)), logits)
     assert gradient.tolist() == [[0.0, 0.0, 0.0]]
@@ -73,7 +73,7 @@ def literal(features: Tensor, form: Form) -> Tensor:
 
 
 @pytest.mark.parametrize("form", ["cosine", "frobenius"])
-def test_value_and_gradient_are_those_of_the_literal_formula(form: Form) -> None:
+def test_value_and_gradient_match_the_formula(form: Form) -> None:
     features = random_features().requires_grad_()
     value, expected = diversity(features, form=form), literal(features, form)
     assert value.item() == pytest.approx(expected.item(), rel=1e-5)
@@ -93,7 +93,7 @@ def test_identical_experts_count_every_ordered_pair_once(experts: int) -> None:
 
 
 @pytest.mark.parametrize("form", ["cosine", "frobenius"])
-def test_orthogonal_experts_are_free(form: Form) -> None:
+def test_orthogonal_experts_cost_nothing(form: Form) -> None:
     # Each expert has its own coordinate, which makes the cosines zero, and its own pattern of signs over the batch,
     # which makes the columns of H_m and H_n orthogonal.
     signs = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
@@ -112,7 +112,7 @@ def test_scale_of_an_expert_does_not_matter(form: Form, scale: float) -> None:
 
 
 @pytest.mark.parametrize("form", ["cosine", "frobenius"])
-def test_silent_expert_gives_a_finite_value_and_gradient(form: Form) -> None:
+def test_an_expert_with_zero_output_gives_a_finite_value_and_gradient(form: Form) -> None:
     features = random_features()
     features[1] = 0
     value = diversity(features.requires_grad_(), form=form)

@@ -59,7 +59,7 @@ def test_it_learns_and_moves_every_parameter() -> None:
     assert accuracy > 0.95
 
 
-def test_a_prediction_is_that_of_erm_with_the_same_weights_and_depends_on_nothing_else() -> None:
+def test_a_prediction_equals_that_of_erm_with_the_same_weights() -> None:
     algorithm, batch = build(probability=1.0).eval(), bars(0)
     plain = ERM(ERM.Config(), task=TASK, encoder=TINY).eval()
     plain.load_state_dict(algorithm.state_dict())
@@ -69,7 +69,7 @@ def test_a_prediction_is_that_of_erm_with_the_same_weights_and_depends_on_nothin
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)
 
 
-def test_without_mixing_it_is_erm_and_with_it_is_not() -> None:
+def test_without_mixing_it_equals_erm_and_with_mixing_it_does_not() -> None:
     batch = bars(0)
     plain = ERM(ERM.Config(), task=TASK, encoder=TINY)
     for probability, same in ((0.0, True), (1.0, False)):
@@ -78,7 +78,7 @@ def test_without_mixing_it_is_erm_and_with_it_is_not() -> None:
         assert torch.equal(algorithm.loss(batch)["cls"], plain.loss(batch)["cls"]) == same
 
 
-def test_a_second_object_with_its_state_goes_on_to_the_same_bits() -> None:
+def test_a_second_object_with_its_state_continues_to_the_same_bits() -> None:
     first = build()
     stepper = fit(first, range(4))
     second = build()
@@ -98,7 +98,7 @@ def test_an_encoder_without_feature_maps_is_refused(backbone: str) -> None:
         MixStyle(MixStyle.Config(), task=TASK, encoder=EncoderConfig(backbone=backbone))
 
 
-def test_the_defaults_are_those_of_swads_code() -> None:
+def test_the_defaults_are_those_of_the_swad_code() -> None:
     assert (MixStyle.Config().probability, MixStyle.Config().alpha) == (0.5, 0.1)
 
 

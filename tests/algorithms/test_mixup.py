@@ -30,7 +30,7 @@ def drawn(domains: Tensor, num_domains: int, *, seed: int) -> Tensor:
 
 class TestPartners:
     @pytest.mark.parametrize("seed", range(20))
-    def test_every_domain_has_another_one_behind_it_in_one_circle(self, seed: int) -> None:
+    def test_the_domains_form_one_cycle(self, seed: int) -> None:
         found = drawn(RAGGED, 6, seed=seed)
         following = {(int(RAGGED[index]), int(RAGGED[partner])) for index, partner in enumerate(found)}
         assert len(following) == 4  # one for each present domain
@@ -42,7 +42,7 @@ class TestPartners:
         assert sorted(seen) == [0, 1, 3, 4]
 
     @pytest.mark.parametrize("seed", range(20))
-    def test_the_partner_has_the_same_rank_counted_through_again_in_smaller_domains(self, seed: int) -> None:
+    def test_the_partner_has_the_same_rank_modulo_the_size_of_its_domain(self, seed: int) -> None:
         places: dict[int, list[int]] = {}
         for index, domain in enumerate(RAGGED.tolist()):
             places.setdefault(domain, []).append(index)
@@ -51,8 +51,8 @@ class TestPartners:
             rank = places[int(RAGGED[index])].index(index)
             assert partner == its_domain[rank % len(its_domain)]
 
-    def test_all_circles_are_drawn_equally_often(self) -> None:
-        # Of three domains there are two circles; 0 is followed by 1 in one of them.
+    def test_all_cycles_are_drawn_equally_often(self) -> None:
+        # Three domains have two cycles; 0 is followed by 1 in one of them.
         domains = torch.arange(3)
         after = [int(drawn(domains, 3, seed=seed)[0]) for seed in range(400)]
         assert 150 < after.count(1) < 250  # five standard deviations
@@ -67,8 +67,8 @@ class TestPartners:
 
 
 class TestLoss:
-    def test_the_loss_is_that_of_mixed_pairs_of_minibatches(self) -> None:
-        """Each domain is mixed with the next in the circle: inputs, and both labels with the same weight."""
+    def test_the_loss_matches_mixed_pairs_of_minibatches(self) -> None:
+        """Each domain is mixed with the next one in the cycle: inputs and both losses get the same weight."""
         torch.manual_seed(0)
         algorithm, batch = build(), make_batch(torch.arange(3).repeat(5)[torch.randperm(15)])
         share = torch.tensor([0.9, 0.3, 0.5])
@@ -87,7 +87,7 @@ class TestLoss:
         torch.testing.assert_close(terms["cls"], expected)
         assert list(terms) == ["cls"]
 
-    def test_domains_count_the_same_however_many_examples_they_have(self) -> None:
+    def test_domains_of_different_sizes_have_equal_weight(self) -> None:
         torch.manual_seed(0)
         algorithm, batch = build(num_domains=6), make_batch(RAGGED)
         partner, share = torch.arange(len(RAGGED)), torch.full(RAGGED.shape, 0.4)
@@ -102,7 +102,7 @@ class TestLoss:
         torch.testing.assert_close(algorithm.loss(batch)["cls"], expected)
 
     @pytest.mark.parametrize(("alpha", "variance"), [(0.2, 1 / 5.6), (5.0, 1 / 44)])
-    def test_one_share_per_domain_is_drawn_from_beta(
+    def test_one_mixing_weight_per_domain_is_drawn_from_beta(
         self, alpha: float, variance: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Beta(a, a) has the mean 1/2 and the variance 1 / (8 a + 4)."""

@@ -1,7 +1,6 @@
 """MLDG step by step: the meta-test domains, the trial step, and the gradient that the network descends."""
 
 import copy
-import functools
 from typing import Any
 
 import pytest
@@ -14,8 +13,7 @@ from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import EncoderConfig
 
-# A hundredth of a step: where a gradient is almost zero, Adam's step is as long as elsewhere and rounding can flip it.
-near = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+from .tolerance import near
 
 
 def task(num_domains: int) -> Task:
@@ -43,8 +41,8 @@ def make_batch(domains: list[int], step: int = 1) -> Batch:
         ([2, 1, 0], 5, 2),
     ],
 )
-def test_steps_are_those_of_a_direct_transcription(domains: list[int], wanted: int, held_out: int) -> None:
-    """A new Adam takes the trial step, as in DomainBed's code; the gradient after it is added to that before it."""
+def test_steps_match_a_direct_transcription(domains: list[int], wanted: int, held_out: int) -> None:
+    """A new Adam takes the trial step, as in DomainBed's code; the gradients before and after it are added."""
     rate, decay, beta = 2e-2, 1e-3, 0.7
     algorithm = build(meta_weight=beta, meta_test_domains=wanted)
     stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=rate, weight_decay=decay))
@@ -95,7 +93,7 @@ def test_with_one_domain_it_is_erm() -> None:
     torch.testing.assert_close(algorithm.predict(batch.inputs).logits, erm.predict(batch.inputs).logits)
 
 
-def test_the_trial_step_is_as_long_as_the_config_says() -> None:
+def test_the_config_sets_the_length_of_the_trial_step() -> None:
     algorithm = build(inner_learning_rate=0.125)
     batch, stepper = (
         make_batch([0, 1, 2, 3] * 3),
@@ -107,14 +105,14 @@ def test_the_trial_step_is_as_long_as_the_config_says() -> None:
     torch.testing.assert_close(way, torch.full((2,), 0.125), rtol=1e-4, atol=0)
 
 
-def test_the_domains_that_are_set_aside_are_drawn() -> None:
+def test_the_meta_test_domains_are_drawn_at_random() -> None:
     algorithm, batch = build(), make_batch([0, 1, 2, 3] * 3)
     stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-9, weight_decay=0))
     risks = {round(algorithm.update(batch, stepper)["cls"].item(), 4) for _ in range(20)}
     assert 3 <= len(risks) <= 6  # the pairs of four domains
 
 
-def test_the_copy_is_a_tool_and_keeps_nothing() -> None:
+def test_the_copy_keeps_no_state() -> None:
     """The step does not depend on the earlier state of the copy."""
     ends = []
     for noise in (0.0, 1.0):
@@ -130,7 +128,7 @@ def test_the_copy_is_a_tool_and_keeps_nothing() -> None:
     assert torch.equal(*ends)
 
 
-def test_given_value_and_gradient_add_to_an_ordinary_loss() -> None:
+def test_a_given_value_and_gradient_are_added_to_an_ordinary_loss() -> None:
     first, second = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
     given = [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0])]
     loss = with_gradient(torch.tensor(7.0), [first, second], given)

@@ -30,7 +30,7 @@ def test_the_layer_mixes_orthogonal_outputs() -> None:
     assert not torch.allclose(result, torch.einsum("ne,enw->nw", gates, outputs), rtol=1e-2)
 
 
-def test_at_the_start_a_token_gets_the_mlp_by_the_gate_of_its_first_expert() -> None:
+def test_initially_a_token_gets_the_mlp_times_the_gate_of_its_first_expert() -> None:
     """All experts are equal, so the second adds nothing at first, but it receives a gradient."""
     algorithm, x = make("omoe").eval(), torch.randn(2, 5, 64)
     layer = algorithm.encoder.network.blocks[4].mlp

@@ -28,13 +28,10 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counter
 
 
-def test_commands_list_a_folder_once(
-    make_folder: Callable[..., Path], tmp_path: Path, scans: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_list_a_folder_once(make_folder: Callable[..., Path], scans: Counter[str]) -> None:
     root = make_folder()
     folders = {str(root), *(str(folder) for folder in root.rglob("*") if folder.is_dir())}
     assert len(folders) == 1 + 3 + 6
-    monkeypatch.chdir(tmp_path)
     for arguments, code in (
         (["data", "prepare", str(root)], 0),
         (["data", "show", str(root)], 0),

@@ -12,9 +12,8 @@ from tests.reports.helpers import Sample
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(tmp_path: Path) -> Path:
     """Two finished runs, an interrupted one, a page, and a folder without runs."""
-    monkeypatch.chdir(tmp_path)
     for place, name in enumerate(("a", "b", "stopped")):
         Sample(seed=place, images=False).write(tmp_path / "runs" / name)
     (tmp_path / "runs" / "stopped" / "result.json").unlink()
@@ -56,8 +55,8 @@ def test_the_error_for_a_folder_without_a_finished_run_states_what_it_is(
     assert not Path("report.html").exists()
 
 
-def test_a_folder_of_runs_stands_for_the_runs_in_it(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Such as the folder that 'messi train' creates for several targets."""
+def test_a_folder_of_runs_means_all_runs_in_it(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For example the folder that ``messi train`` creates for several targets."""
     assert main(["report", "runs"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "left out  runs/stopped: not finished runs; repeat the command that started a run to resume it",

@@ -20,8 +20,8 @@ GROWTH = ("reproduce", "domain_growth", "--scale", "small")
     [
         (("--jobs", "0"), "jobs must be at least 1, but is 0."),
         (("--jobs", "-1"), "jobs must be at least 1, but is -1."),
-        (("--devices", "foo"), "There is no device named 'foo'; there are: cpu"),
-        (("--devices", "cpu", "cuda:99"), "There is no device named 'cuda:99'; there are: cpu"),
+        (("--devices", "foo"), "There is no device named 'foo'; available: cpu"),
+        (("--devices", "cpu", "cuda:99"), "There is no device named 'cuda:99'; available: cpu"),
     ],
 )
 def test_impossible_options_are_refused_in_one_sentence(
@@ -107,9 +107,8 @@ class Queue(Launcher):
 
 
 def test_a_launcher_is_one_file_with_its_own_options(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("messi.cli.reproduce.check_data_and_weights", lambda *_: None)
     Path("queue.py").write_text(LAUNCHER)
     assert main([*GROWTH, "--launcher", "queue.py", "--priority", "3"]) == 1
@@ -120,4 +119,4 @@ def test_a_launcher_is_one_file_with_its_own_options(
     failed = [line for line in printed.splitlines() if line.startswith("failed  ")]
     assert failed == [f"failed  {run.name}: The queue is full." for run in runs]
     assert main([*GROWTH, "--launcher", "nowhere"]) == 2
-    assert "There is no launcher named 'nowhere'; there are: local." in capsys.readouterr().err
+    assert "There is no launcher named 'nowhere'; available: local." in capsys.readouterr().err

@@ -61,9 +61,7 @@ def test_the_page_of_several_targets_is_named_after_the_data(make_folder: MakeFo
     assert len(list((tmp_path / "runs").glob("*/result.json"))) == len(domains)
 
 
-def test_runs_stay_inside_the_output_folder_whatever_the_names_of_the_domains(
-    make_folder: MakeFolder, tmp_path: Path
-) -> None:
+def test_runs_stay_inside_the_output_folder_for_any_domain_names(make_folder: MakeFolder, tmp_path: Path) -> None:
     files = sorted(make_folder(images=3).rglob("*.png"))
     names = {"photo": ".", "sketch": "..", "paint": "../a"}
     lines = [f"{file},{file.parent.name},{names[file.parent.parent.name]}" for file in files]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 import pytest
 
-from messi.core.checksum import KEY, checksum, parse_values, values_checksum
+from messi.core.checksum import CHECKSUM_KEY, checksum, parse_values, values_checksum
 from messi.core.config import Bounds
 from messi.core.documents import parse_document, read_values, write_document
 from messi.core.errors import MessiError
@@ -38,7 +38,7 @@ def never(_values: dict[str, Any]) -> str:
     raise AssertionError("a document with a checksum is asked for its version")
 
 
-def test_a_document_comes_back_typed(tmp_path: Path) -> None:
+def test_a_document_is_read_with_its_types(tmp_path: Path) -> None:
     write_document(tmp_path / "d.json", GOOD)
     document = parse_document(Sample, read_values(tmp_path / "d.json", never))
     assert (document.name, document.step, document.span, document.rows) == ("ü", 3, (1, 2), [[0.1, 2.0], None])
@@ -47,7 +47,7 @@ def test_a_document_comes_back_typed(tmp_path: Path) -> None:
     assert parse_document(Sample, read_values(tmp_path / "again.json", never)) == document
 
 
-def test_a_document_may_be_spelled_otherwise_but_not_say_otherwise(tmp_path: Path) -> None:
+def test_the_formatting_of_a_document_may_change_but_not_its_content(tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     write_document(path, GOOD)
     values = json.loads(path.read_text())
@@ -59,7 +59,7 @@ def test_a_document_may_be_spelled_otherwise_but_not_say_otherwise(tmp_path: Pat
             read_values(path, never)
 
 
-def test_every_flipped_bit_is_seen_or_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_flipped_bit_is_detected_or_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "d.json"
     write_document(path, GOOD)
     content = path.read_bytes()
@@ -86,13 +86,13 @@ def test_a_document_without_a_checksum_must_be_of_a_version_that_wrote_none(
     assert not caplog.text
     for _ in range(3):
         assert read_values(path, lambda _: "0.1.0") == GOOD
-    assert caplog.text.count("files have no checksums: damage to them may go unnoticed") == 1, "said once"
+    assert caplog.text.count("files have no checksums: damage to them may go unnoticed") == 1, "reported once"
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"name": None}, "name must be a text, but is None"),
+        ({"name": None}, "name must be text, but is None"),
         ({"step": -1}, "step must be at least 0, but is -1"),
         ({"step": True}, "step must be a whole number, but is True"),
         ({"step": 10**400}, None),
@@ -107,7 +107,7 @@ def test_a_document_without_a_checksum_must_be_of_a_version_that_wrote_none(
         ({"age": 7}, "This version of messi does not know age"),
     ],
 )
-def test_what_does_not_fit_is_named(change: dict[str, Any], sentence: str | None) -> None:
+def test_values_that_do_not_fit_are_named(change: dict[str, Any], sentence: str | None) -> None:
     if sentence is None:
         assert parse_document(Sample, GOOD | change).step == 10**400
         return
@@ -122,13 +122,13 @@ def test_a_missing_part_is_named(missing: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[]", b"NaN", b'{"a": NaN}', b'{"a": Infinity}', b"[" * 10**5])
-def test_what_is_no_json_object_raises_nothing_but_a_value_error(content: bytes) -> None:
+def test_anything_but_a_json_object_raises_a_value_error(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_values(content)
 
 
 def test_the_checksum_is_the_published_xxh3_of_all_parts_together() -> None:
-    assert checksum([b""]) == "99aa06d3014798d86001c324468d497f", "XXH3's own value for nothing"
+    assert checksum([b""]) == "99aa06d3014798d86001c324468d497f", "the published XXH3 of empty input"
     assert checksum([b"ab", b"", b"c"]) == checksum([b"abc"]) != checksum([b"acb"])
     assert values_checksum({"b": 1, "a": [1.5, None]}) == checksum([b'{"a":[1.5,null],"b":1}'])
-    assert KEY not in GOOD
+    assert CHECKSUM_KEY not in GOOD

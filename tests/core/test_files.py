@@ -1,4 +1,4 @@
-"""Files that are written in one step: by several processes, after a kill, and beside links that others have put."""
+"""Atomic writes: by several processes, after a kill, and next to links that others have created."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def killed_while_writing(path: Path) -> None:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let an attacker know the name that a temporary gets."""
+    """Make the names of temporary files known in advance, as to an attacker who guesses them."""
     monkeypatch.setattr("secrets.token_hex", lambda _bytes: "0" * 8)
 
 
@@ -54,7 +54,7 @@ def test_a_link_in_the_way_is_never_written_through(tmp_path: Path, name: str) -
 
 
 @pytest.mark.usefixtures("names")
-def test_not_even_a_link_that_has_guessed_the_name_is_followed(tmp_path: Path) -> None:
+def test_a_link_with_the_guessed_name_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / f"page.html.{'0' * 8}.tmp").symlink_to(tmp_path / "mine")
     write_text(tmp_path / "page.html", "page")
@@ -69,7 +69,7 @@ def test_a_file_that_is_a_link_is_replaced_not_written_through(tmp_path: Path) -
     assert ((tmp_path / "mine").read_text(), (tmp_path / "page.html").read_text()) == ("precious", "page")
 
 
-def test_what_kills_left_is_gone_after_the_next_write_of_the_same_file_and_of_no_other(tmp_path: Path) -> None:
+def test_the_next_write_of_a_file_deletes_its_leftovers_and_no_others(tmp_path: Path) -> None:
     for name in ("a", "a", "b"):
         killed_while_writing(tmp_path / name)
     assert (len(leftovers(tmp_path / "a")), len(leftovers(tmp_path / "b"))) == (1, 1)
@@ -78,7 +78,7 @@ def test_what_kills_left_is_gone_after_the_next_write_of_the_same_file_and_of_no
     assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "a", *others])
 
 
-def test_a_run_folder_in_which_the_first_write_was_killed_is_still_taken_for_a_run(tmp_path: Path) -> None:
+def test_a_run_folder_whose_first_write_was_killed_is_still_a_run(tmp_path: Path) -> None:
     folder = RunDir(tmp_path / "run")
     config = {"data": {"name": "d"}, "algorithm": {"name": "a"}, "training": {"steps": 1}, "target": [], "seed": 0}
     about = RunDescription(config=config, version="1", data="d", classes=(), sources=(), target=(), environment={})
@@ -89,7 +89,7 @@ def test_a_run_folder_in_which_the_first_write_was_killed_is_still_taken_for_a_r
     assert sorted(file.name for file in folder.path.iterdir()) == ["lock", "run.json"]
 
 
-def test_processes_that_write_one_file_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
+def test_concurrent_writes_of_one_file_do_not_interfere(tmp_path: Path) -> None:
     path, begun, ended = tmp_path / "page.html", threading.Event(), threading.Event()
 
     def slow(temporary: Path) -> None:
@@ -109,7 +109,7 @@ def test_processes_that_write_one_file_at_the_same_time_do_not_disturb_each_othe
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
-def test_the_umask_says_who_may_read_a_file(tmp_path: Path, mask: int) -> None:
+def test_the_umask_decides_who_may_read_a_file(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
         write_text(tmp_path / "page.html", "page")
@@ -132,7 +132,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
 def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_is_not_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process may remove the new folder at that moment; what the lock then creates again is not private."""
+    """Another process may delete the new folder at that moment; the one that the lock then creates is not private."""
     taken: list[Path] = []
 
     def removed_first(work: Path, lock: Path, **options: Any) -> AbstractContextManager[None]:

@@ -47,7 +47,7 @@ def test_a_second_process_is_refused_until_the_first_dies_however_it_dies(tmp_pa
             pass
 
 
-def test_whoever_waits_gets_the_lock_when_it_is_released(tmp_path: Path) -> None:
+def test_a_waiting_process_gets_the_lock_when_it_is_released(tmp_path: Path) -> None:
     lock, order = tmp_path / "lock", []
 
     def second() -> None:
@@ -73,8 +73,8 @@ def test_the_lock_file_stays_or_goes_as_asked_also_after_an_error(tmp_path: Path
     assert not lock.exists()
 
 
-def test_one_at_a_time_even_while_the_lock_file_comes_and_goes(tmp_path: Path) -> None:
-    """Whoever locks a file that was removed meanwhile holds a lock that protects nothing, and must try again."""
+def test_only_one_holds_the_lock_even_if_the_lock_file_is_removed(tmp_path: Path) -> None:
+    """A lock on a file that was removed in the meantime protects nothing, so it must be acquired again."""
     inside, most = [0], [0]
 
     def work() -> None:
@@ -102,7 +102,7 @@ def test_a_link_in_the_place_of_the_lock_file_is_refused(tmp_path: Path) -> None
     assert (tmp_path / "mine").read_text() == "precious"
 
 
-def test_a_lock_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_lock_file_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(MessiError, match=r"^Could not write .*file/lock: "):
         locked(tmp_path, tmp_path / "file" / "lock").__enter__()

@@ -1,4 +1,4 @@
-"""Batches cut into their domains."""
+"""Batches split by domain."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from messi.core.errors import MessiError
 from messi.core.split_by_domain import SplitByDomain
 
 
-def test_rows_are_the_domains_in_order_whatever_the_order_of_the_batch() -> None:
+def test_rows_are_the_sorted_domains_for_any_order_of_the_batch() -> None:
     rows = SplitByDomain()(torch.tensor([2, 0, 1, 0, 2, 1]))
     assert rows.tolist() == [[1, 3], [2, 5], [0, 4]]
 
@@ -23,7 +23,7 @@ def test_one_domain_is_one_row_and_one_example_each_is_one_column(domains: list[
     assert SplitByDomain()(torch.tensor(domains)).shape == shape
 
 
-def test_domains_of_unequal_size_are_refused_by_name_of_the_problem() -> None:
+def test_domains_of_unequal_size_are_refused() -> None:
     cut = SplitByDomain()
     cut(torch.tensor([0, 0, 1, 1]))
     with pytest.raises(MessiError, match="same number of examples of each in a batch, but they have 3, 1"):

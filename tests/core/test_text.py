@@ -13,13 +13,13 @@ from messi.core.text import printable, spreadsheet_cell
         ("a\u2028b", r"a\u2028b"),
     ],
 )
-def test_what_would_command_a_terminal_becomes_visible(text: str, shown: str) -> None:
+def test_control_characters_become_visible(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert printable(shown) == shown
 
 
 @pytest.mark.parametrize("text", ["", "dark room", "Straße", "犬", r"back\slash", "🐕", "\xa0", "a\u200db"])
-def test_names_of_any_language_stay_as_they_are(text: str) -> None:
+def test_names_in_any_language_are_unchanged(text: str) -> None:
     assert printable(text) == text
 
 
@@ -29,5 +29,5 @@ def test_a_formula_becomes_text(cell: str) -> None:
 
 
 @pytest.mark.parametrize("cell", ["-0.5", "+1e-3", "-inf", "cat", "", "'=1", "a=b", -0.5, -3, None, True])
-def test_numbers_and_other_texts_stay_as_they_are(cell: object) -> None:
+def test_numbers_and_other_texts_are_unchanged(cell: object) -> None:
     assert spreadsheet_cell(cell) == cell

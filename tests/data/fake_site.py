@@ -1,4 +1,4 @@
-"""A real server in this process for one remote file, which cuts, lies and changes its mind as a test says."""
+"""A real HTTP server in this process for one file; a test makes it break off, send false headers or change the file."""
 
 import contextlib
 import hashlib
@@ -34,18 +34,18 @@ class Site:
     ranges: bool = True
     heeds_if_range: bool = True
     announces: int | None = None
-    """Its Content-Length, when that is a lie; -1: none."""
+    """A false Content-Length; -1 for none."""
     chunked: bool = False
-    """Whether the whole file comes in one chunk of HTTP instead."""
+    """Whether the whole file is sent as one HTTP chunk instead."""
     misses: int = 0
-    """How many bytes behind (or, below zero, before) the one that is asked for an answer begins."""
+    """How many bytes after (or, if negative, before) the requested byte a response begins."""
     status: int = 200
     cuts: list[int] = field(default_factory=list)
-    """After how many bytes each answer ends too early; when the list is used up answers are whole."""
+    """After how many bytes each response breaks off; later responses are complete."""
     resets: bool = False
-    """Whether a cut is a reset of the connection instead of its orderly end."""
+    """Whether a response breaks off by a connection reset instead of an orderly end."""
     silence: threading.Event | None = None
-    """No answer before this is set."""
+    """No response is sent before this is set."""
     requests: list[dict[str, str]] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
     port: int = 0
@@ -55,7 +55,7 @@ class Site:
         return f"http://127.0.0.1:{self.port}/data.zip"
 
     def first_byte(self, request: dict[str, str]) -> int:
-        """Return where the answer begins."""
+        """Return the first byte of the response."""
         found = re.fullmatch(r"bytes=(\d+)-", request.get("Range", ""))
         condition = request.get("If-Range")
         current = condition is None or condition in self.headers.values() or not self.heeds_if_range
@@ -68,7 +68,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.site.silence:
             self.site.silence.wait()
-        with contextlib.suppress(ConnectionError):  # the other side was killed or gave up
+        with contextlib.suppress(ConnectionError):  # the client was killed or gave up
             self.respond()
 
     def respond(self) -> None:
@@ -108,17 +108,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class has it)
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (required by the base class)
         pass
 
 
 @contextlib.contextmanager
 def serve() -> Iterator[Site]:
-    """Run the server; when the block ends it is closed and its threads are over."""
+    """Run the server; when the block ends, it is closed and its threads have ended."""
     site = Site()
     handler = type("HandlerOfOneSite", (Handler,), {"site": site})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = False  # so that closing the server waits for them
+        server.daemon_threads = False  # closing the server then waits for them
         site.port = server.server_port
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

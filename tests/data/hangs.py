@@ -1,4 +1,4 @@
-"""A test that hangs fails instead."""
+"""Makes a test that hangs fail."""
 
 import signal
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """Raise an error in the middle of whatever takes longer."""
+    """Raise an error if the block takes longer."""
 
     def ring(*_: object) -> None:
         raise TimeoutError(f"It took more than {seconds} s.")

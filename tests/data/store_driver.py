@@ -1,8 +1,8 @@
-"""Prepares the store of a folder in a process of its own, so that a test can kill it where it wants.
+"""Prepares the store of a folder in a separate process, which a test can kill at any point.
 
-usage: store_driver.py ROOT           prepares and, after every line that it writes, waits for one on its input
+usage: store_driver.py ROOT           prepares; waits for a line of input after every line that it prints
        store_driver.py ROOT HOMES     for N = 1, 2, ...: in the folder HOMES/N, one process dies at its N-th fsync and
-                                      a second one goes on; a line of JSON says what it found and did
+                                      a second one resumes; a line of JSON reports what it found and did
 """
 
 import json
@@ -22,14 +22,14 @@ CHUNK = 4
 
 
 def say(*words: object) -> None:
-    """Write a line and wait until the test has read it and answers; a closed input means: go on."""
+    """Print a line and wait until the test answers; a closed input means continue."""
     sys.stdout.write(" ".join(map(str, words)) + "\n")
     sys.stdout.flush()
     sys.stdin.readline()
 
 
 class Telling(LogProgress):
-    """Tells the test of every step."""
+    """Reports every step to the test."""
 
     def started(self, text: str, total: int | None) -> None:  # noqa: ARG002 (the protocol's)
         """Work begins."""
@@ -76,7 +76,7 @@ def die_at_sync(number: int) -> None:
 
 
 def in_a_fork(work: Callable[[], None]) -> int:
-    """Run something in a process that starts as a copy of this one, without importing everything again."""
+    """Run a function in a fork, which does not import everything again."""
     child = os.fork()
     if child == 0:
         work()
@@ -85,7 +85,7 @@ def in_a_fork(work: Callable[[], None]) -> int:
 
 
 def go_on(root: Path, number: int) -> None:
-    """Prepare after the other process died, and tell."""
+    """Prepare after the other process has died, and report it."""
     journal = store.store_folder(root) / "journal"
     kept = journal.read_bytes().count(b"\n") if journal.exists() else 0
     progress = Counting()
@@ -111,7 +111,7 @@ def die_everywhere(root: Path, homes: Path) -> None:
 
 
 if __name__ == "__main__":
-    setattr(image_files, "_CHUNK", CHUNK)  # noqa: B010 (a constant for all but tests)
+    setattr(image_files, "_CHUNK", CHUNK)  # noqa: B010 (constant outside of tests)
     if len(sys.argv) == 2:
         prepare_slowly(Path(sys.argv[1]))
     else:

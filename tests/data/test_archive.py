@@ -24,7 +24,7 @@ def noise(number: int) -> bytes:
 
 
 def pack(path: Path, kind: str, files: dict[str, bytes] | None = None) -> Path:
-    """Write an archive; its name says nothing of its kind."""
+    """Write an archive, whose name need not match its format."""
     files = FILES if files is None else files
     if kind == "zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -62,7 +62,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def assert_refused(archive: Path, *words: str) -> None:
-    """Assert that unpacking fails with one sentence that has these words, and leaves everything as it was."""
+    """Assert that unpacking fails with one sentence that contains these words, and changes nothing."""
     root = archive.parent
     before = sorted(root.rglob("*"))
     with pytest.raises(MessiError) as caught:
@@ -73,7 +73,7 @@ def assert_refused(archive: Path, *words: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_archives_are_unpacked_whatever_their_name(tmp_path: Path, kind: str) -> None:
+def test_archives_are_unpacked_regardless_of_their_name(tmp_path: Path, kind: str) -> None:
     archive = pack(tmp_path / "download", kind)
     unpack(archive, tmp_path / "new/data")
     folder = tmp_path / "new/data"
@@ -98,7 +98,7 @@ def test_archives_are_unpacked_whatever_their_name(tmp_path: Path, kind: str) ->
     ],
 )
 @pytest.mark.parametrize("kind", ["zip", "tar", "gz"])
-def test_a_name_that_leads_outside_is_refused_before_anything_is_written(
+def test_a_path_out_of_the_folder_is_refused_before_anything_is_written(
     tmp_path: Path, kind: str, name: str, words: str
 ) -> None:
     archive = pack(tmp_path / "evil.zip", kind, {**FILES, name: b"evil"})
@@ -108,13 +108,13 @@ def test_a_name_that_leads_outside_is_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     "target", ["/etc/passwd", "../../outside", "../b/../../..", "b/../c", "..\\outside", "C:/outside"]
 )
-def test_a_link_that_leads_outside_is_refused(tmp_path: Path, target: str) -> None:
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, target: str) -> None:
     archive = write_tar(tmp_path / "a.tar", entry("a/file"), link("a/link", target))
     assert_refused(archive, "'a/link' is a link that points outside", repr(target))
 
 
-def test_a_way_outside_through_several_links_is_refused(tmp_path: Path) -> None:
-    """On paper a/b/up/.. is a/b; on the disk it is above the root."""
+def test_a_way_out_of_the_folder_through_several_links_is_refused(tmp_path: Path) -> None:
+    """As text, a/b/up/.. is a/b; on the disk it is above the root."""
     links = [link("a/b/up", "../.."), link("out", "a/b/up/..")]
     assert_refused(write_tar(tmp_path / "a.tar", *links), "'out'", "points outside")
     behind = [link("a", "b/c"), link("a/up", "../x"), entry("b/c/file")]
@@ -127,7 +127,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "missing", "folder"])
-def test_a_hard_link_must_be_to_a_file_of_the_archive(tmp_path: Path, target: str) -> None:
+def test_a_hard_link_must_point_to_a_file_of_the_archive(tmp_path: Path, target: str) -> None:
     hard = entry("hard", type=tarfile.LNKTYPE, linkname=target)
     archive = write_tar(tmp_path / "a.tar", entry("folder", type=tarfile.DIRTYPE), hard)
     assert_refused(archive, "'hard'", "is a link to something that is not a file in the archive")
@@ -163,7 +163,7 @@ def test_links_and_devices_in_a_zip_are_refused(tmp_path: Path, kind: int) -> No
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("share", [0, 0.3, 0.6, 0.85])
-def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path, kind: str, share: float) -> None:
+def test_a_truncated_archive_is_refused(tmp_path: Path, kind: str, share: float) -> None:
     archive = pack(tmp_path / "data.zip", kind, {f"{i}.jpg": noise(i) for i in range(20)})
     os.truncate(archive, int(archive.stat().st_size * share))
     assert_refused(archive, "cannot be unpacked", "delete it and repeat the command")
@@ -171,7 +171,7 @@ def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path, kind: str, shar
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_damaged_byte_never_loses_an_entry_unnoticed(tmp_path: Path, kind: str) -> None:
-    """Plain tar has checksums of its headers alone, so there damaged content cannot be seen."""
+    """Plain tar has checksums only for its headers, so damaged content cannot be detected there."""
     files = {f"{i}/{i}.jpg": noise(i)[:300] for i in range(3)}
     archive = pack(tmp_path / "data.zip", kind, files)
     whole = archive.read_bytes()
@@ -182,13 +182,13 @@ def test_a_damaged_byte_never_loses_an_entry_unnoticed(tmp_path: Path, kind: str
         try:
             unpack(archive, folder)
         except MessiError:
-            assert not list(tmp_path.glob(f"{folder.name}*")), "not the folder, nor an unfinished one"
+            assert not list(tmp_path.glob(f"{folder.name}*")), "neither the folder nor an unfinished one"
         else:
             assert len(contents(folder)) == len(files)
             assert kind == "tar" or contents(folder) == files
 
 
-def test_what_is_no_archive_or_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_file_that_is_not_an_archive_are_named(tmp_path: Path) -> None:
     (tmp_path / "page.zip").write_text("<html>Quota exceeded</html>")
     assert_refused(tmp_path / "page.zip", "must be a complete zip or tar archive")
     assert_refused(tmp_path / "missing.zip", "No such file")
@@ -202,8 +202,8 @@ def test_an_encrypted_zip_is_named(tmp_path: Path) -> None:
     assert_refused(archive, "'a.jpg'", "is encrypted")
 
 
-def test_more_than_the_disk_can_hold_is_refused(tmp_path: Path) -> None:
-    """The list of entries is changed: one says, in the field for large files, that it has 2 ** 60 bytes."""
+def test_an_archive_larger_than_the_free_space_is_refused(tmp_path: Path) -> None:
+    """One entry claims, in the field for large files, to have 2 ** 60 bytes."""
     archive = tmp_path / "bomb.zip"
     content = pack(archive, "zip", {"bomb": b""}).read_bytes()
     huge = b"\x01\x00\x08\x00" + (2**60).to_bytes(8, "little")
@@ -217,7 +217,7 @@ def test_more_than_the_disk_can_hold_is_refused(tmp_path: Path) -> None:
     assert_refused(archive, "Unpacking", "requires 1.15e+06 TB", "free")
 
 
-def test_a_folder_that_is_there_is_not_touched(tmp_path: Path) -> None:
+def test_an_existing_folder_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with pytest.raises(MessiError, match=r"cannot be unpacked to .*data, which already exists; remove it first"):
         unpack(pack(tmp_path / "data.zip", "zip"), tmp_path / "data")
@@ -226,8 +226,10 @@ def test_a_folder_that_is_there_is_not_touched(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize(("event", "number"), [("os.mkdir", 2), ("open", 2), ("os.rename", 1)])
-def test_a_killed_unpacking_is_not_taken_for_a_whole_one(tmp_path: Path, kind: str, event: str, number: int) -> None:
-    """The process kills itself when it first makes a folder, opens the second file to write, or renames."""
+def test_an_interrupted_extraction_is_not_taken_for_a_complete_one(
+    tmp_path: Path, kind: str, event: str, number: int
+) -> None:
+    """The process kills itself when it creates a folder, opens the second file for writing, or renames."""
     code = """if True:
         import os, signal, sys
         from pathlib import Path

@@ -23,7 +23,7 @@ Implementation = Callable[[Images, ours.Parameters, tuple[int, int]], Tensor]
 
 
 def by_torch(images: Images, drawn: ours.Parameters, size: tuple[int, int]) -> Tensor:
-    return ours.augment(images, drawn, dataclasses.replace(WHOLE, shape=(3, *size))).round()  # normalising rounds, too
+    return ours.augment(images, drawn, dataclasses.replace(WHOLE, shape=(3, *size))).round()  # normalising also rounds
 
 
 def by_kernels(images: Images, drawn: ours.Parameters, size: tuple[int, int]) -> Tensor:
@@ -46,12 +46,12 @@ def unchanged(images: Images) -> ours.Parameters:
     )
 
 
-# Small enough for Triton's interpreter; test_gpu.py has larger ones.
+# Small enough for Triton's interpreter; test_gpu.py uses larger images.
 SIZES = [(40, 50), (64, 31), (48, 48), (80, 60), (1, 1), (3, 90), (30, 30)]
 
 
 def pictures(seed: int = 0) -> list[Tensor]:
-    """Smooth colours with some noise, as photographs have, and pure noise, which they have not."""
+    """Smooth colours with some noise, like photographs, and pure noise."""
     stream = torch.Generator().manual_seed(seed)
     images = []
     for index, size in enumerate(SIZES):
@@ -70,7 +70,7 @@ def assert_within_one_level(actual: Tensor, expected: Tensor) -> None:
 
 @IMPLEMENTATIONS
 @pytest.mark.parametrize("size", [(56, 56), (28, 28), (17, 60)])
-def test_crop_resize_and_flip_are_torchvisions(size: tuple[int, int], implementation: Implementation) -> None:
+def test_crop_resize_and_flip_match_torchvision(size: tuple[int, int], implementation: Implementation) -> None:
     images = pictures()
     packed = Images.pack(images)
     boxes = ours.draw_boxes(packed.sizes, torch.Generator().manual_seed(1))
@@ -82,7 +82,7 @@ def test_crop_resize_and_flip_are_torchvisions(size: tuple[int, int], implementa
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3])
-def test_images_of_any_channels_are_resized_alike_on_both_ways(channels: int) -> None:
+def test_torch_and_kernels_resize_images_with_any_number_of_channels_alike(channels: int) -> None:
     images = Images.pack([image[:channels] for image in pictures()])
     spec = InputSpec(shape=(channels, 20, 30), mean=(0.1,) * channels, std=(0.5,) * channels)
     whole = unchanged(images)
@@ -101,7 +101,7 @@ CHANGES = (
 
 @IMPLEMENTATIONS
 @pytest.mark.parametrize("number", range(4), ids=[name for name, *_ in CHANGES])
-def test_every_change_of_colour_is_torchvisions(implementation: Implementation, number: int) -> None:
+def test_every_colour_change_matches_torchvision(implementation: Implementation, number: int) -> None:
     _, theirs, low, high = CHANGES[number]
     for seed in range(3):
         image = functional.resize(pictures(seed)[seed + 1], [32, 32], antialias=True)
@@ -113,7 +113,7 @@ def test_every_change_of_colour_is_torchvisions(implementation: Implementation, 
 
 
 @IMPLEMENTATIONS
-def test_hue_of_gray_black_white_and_pure_colours_is_torchvisions(implementation: Implementation) -> None:
+def test_hue_of_grey_black_white_and_pure_colours_matches_torchvision(implementation: Implementation) -> None:
     levels = torch.tensor([0, 1, 128, 255], dtype=torch.uint8)
     image = torch.cartesian_prod(levels, levels, levels).T.reshape(3, 8, 8)
     shifts = (-0.3, -0.1, 0.0, 0.2, 0.3)
@@ -125,7 +125,7 @@ def test_hue_of_gray_black_white_and_pure_colours_is_torchvisions(implementation
 
 
 @IMPLEMENTATIONS
-def test_gray_is_torchvisions(implementation: Implementation) -> None:
+def test_greyscale_matches_torchvision(implementation: Implementation) -> None:
     packed = Images.pack([functional.resize(image, [32, 32], antialias=True) for image in pictures()])
     drawn = dataclasses.replace(unchanged(packed), gray=torch.arange(len(packed)) % 2 == 0)
     for image, gray, got in zip(packed, drawn.gray, implementation(packed, drawn, (32, 32)), strict=True):
@@ -133,8 +133,8 @@ def test_gray_is_torchvisions(implementation: Implementation) -> None:
 
 
 @IMPLEMENTATIONS
-def test_the_whole_chain_is_torchvisions_in_each_images_own_order(implementation: Implementation) -> None:
-    """Each of five steps rounds once more, so the chain may differ by a few levels, and hardly does on average."""
+def test_the_whole_chain_matches_torchvision_in_the_order_of_each_image(implementation: Implementation) -> None:
+    """Each of five steps rounds once more, so the chain may differ by a few levels, but hardly on average."""
     images = pictures()
     packed = Images.pack(images)
     drawn = ours.draw_parameters(packed.sizes, torch.Generator().manual_seed(3))
@@ -151,7 +151,7 @@ def test_the_whole_chain_is_torchvisions_in_each_images_own_order(implementation
 
 
 @IMPLEMENTATIONS
-def test_a_batch_is_its_images_one_by_one(implementation: Implementation) -> None:
+def test_a_batch_equals_its_images_one_by_one(implementation: Implementation) -> None:
     images = pictures()
     packed = Images.pack(images)
     drawn = ours.draw_parameters(packed.sizes, torch.Generator().manual_seed(4))
@@ -162,8 +162,8 @@ def test_a_batch_is_its_images_one_by_one(implementation: Implementation) -> Non
 
 
 @pytest.mark.parametrize("size", [(200, 300), (300, 200), (224, 224), (50, 400)])
-def test_boxes_have_torchvisions_distribution(size: tuple[int, int]) -> None:
-    """Means and spreads of 4,000 draws of either side; 5 standard errors of their difference."""
+def test_crop_boxes_have_the_distribution_of_torchvision(size: tuple[int, int]) -> None:
+    """Compare means and spreads of 4,000 draws each, within 5 standard errors of their difference."""
     number = 4000
     drawn = ours.draw_boxes(torch.tensor([size]).expand(number, 2), torch.Generator().manual_seed(0)).double()
     transform, blank = v2.RandomResizedCrop(224, scale=(0.7, 1.0)), [torch.empty(3, *size)]
@@ -193,7 +193,7 @@ def test_the_other_parameters_have_the_stated_distribution() -> None:
     assert (counts.double() / number - 1 / 24).abs().max() < 0.01
 
 
-def test_threads_share_a_batch_out_and_change_nothing() -> None:
+def test_threads_split_a_batch_and_change_nothing() -> None:
     packed = Images.pack(pictures())
     drawn = ours.draw_parameters(packed.sizes, torch.Generator().manual_seed(5))
     before = torch.get_num_threads()
@@ -202,7 +202,7 @@ def test_threads_share_a_batch_out_and_change_nothing() -> None:
         for threads in (1, 3):
             torch.set_num_threads(threads)
             results.append(ours.augment(packed, drawn, WHOLE))
-            assert torch.get_num_threads() == threads, "the threads' own setting does not reach the caller"
+            assert torch.get_num_threads() == threads, "the setting of the threads does not affect the caller"
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*results)

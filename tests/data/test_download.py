@@ -22,7 +22,9 @@ def _site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 @pytest.mark.parametrize("checksum", [sha256(CONTENT), md5(CONTENT).replace("a", "A"), None])
 @pytest.mark.parametrize("size", [len(CONTENT), None])
-def test_a_file_comes_whole_and_alone(site: Site, tmp_path: Path, size: int | None, checksum: str | None) -> None:
+def test_a_complete_file_is_the_only_file_that_remains(
+    site: Site, tmp_path: Path, size: int | None, checksum: str | None
+) -> None:
     seen: list[tuple[int, int | None]] = []
     path = tmp_path / "new/folder/data.zip"
     download(site.url, path, size=size, checksum=checksum, received=lambda *numbers: seen.append(numbers))
@@ -33,7 +35,7 @@ def test_a_file_comes_whole_and_alone(site: Site, tmp_path: Path, size: int | No
     assert "messi" in site.requests[0]["User-Agent"]
 
 
-def test_a_file_that_is_there_is_not_asked_for_again_unless_it_is_another(site: Site, tmp_path: Path) -> None:
+def test_an_existing_file_is_downloaded_again_only_if_it_is_another(site: Site, tmp_path: Path) -> None:
     path = tmp_path / "data.zip"
     path.write_bytes(CONTENT)
     tmp_path.chmod(0o555)
@@ -55,12 +57,12 @@ def test_a_file_that_is_there_is_not_asked_for_again_unless_it_is_another(site: 
     ],
 )
 @pytest.mark.parametrize("announces", [None, -1])
-def test_another_file_than_expected_is_named_and_removed(
+def test_an_unexpected_file_is_named_and_deleted(
     site: Site, tmp_path: Path, expected: dict[str, str | int], sentence: str, announces: int | None
 ) -> None:
     site.announces = announces
     if announces == -1 and "size" in expected:
-        sentence = "it has 6 bytes instead of 5"  # no more than that is taken in
+        sentence = "it has 6 bytes instead of 5"  # no more than that is read
     with pytest.raises(MessiError) as caught:
         get(site, tmp_path / "data.zip", **expected)
     assert sentence in str(caught.value)
@@ -68,7 +70,7 @@ def test_another_file_than_expected_is_named_and_removed(
     assert left(tmp_path) == {}
 
 
-def test_a_length_that_is_too_long_is_no_whole_file(site: Site, tmp_path: Path) -> None:
+def test_a_file_shorter_than_its_stated_length_is_incomplete(site: Site, tmp_path: Path) -> None:
     site.announces = len(CONTENT) + 1
     with pytest.raises(MessiError, match="it has 3000001 bytes instead of 3000000"):
         get(site, tmp_path / "data.zip", size=len(CONTENT))
@@ -78,14 +80,14 @@ def test_a_length_that_is_too_long_is_no_whole_file(site: Site, tmp_path: Path) 
     assert "data.zip" not in left(tmp_path)
 
 
-def test_a_length_that_is_too_short_is_told_by_the_checksum(site: Site, tmp_path: Path) -> None:
+def test_a_stated_length_that_is_too_short_is_detected_by_the_checksum(site: Site, tmp_path: Path) -> None:
     site.announces = 10
     with pytest.raises(MessiError, match=f"its checksum is {sha256(CONTENT[:10])}"):
         get(site, tmp_path / "data.zip", checksum=sha256(CONTENT))
     assert left(tmp_path) == {}
 
 
-def test_more_than_the_disk_can_hold_is_refused_before_it_begins(site: Site, tmp_path: Path) -> None:
+def test_a_file_larger_than_the_free_space_is_refused_first(site: Site, tmp_path: Path) -> None:
     site.announces = 10**18
     with pytest.raises(MessiError, match=r"download of data.zip requires 1e\+06 TB, but the disk of .* has .* free"):
         get(site, tmp_path / "data.zip")
@@ -105,7 +107,7 @@ def test_an_http_error_is_one_sentence(site: Site, tmp_path: Path, status: int, 
     assert left(tmp_path) == {}
 
 
-def test_a_silent_server_is_given_up(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server_times_out(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TIMEOUT", 0.1)
     site.silence = threading.Event()
     with pytest.raises(MessiError, match="could not be downloaded: timed out; check the network"):
@@ -113,7 +115,7 @@ def test_a_silent_server_is_given_up(site: Site, tmp_path: Path, monkeypatch: py
     assert left(tmp_path) == {}
 
 
-def test_a_name_without_an_address_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_host_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_arguments: object, **_options: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -123,7 +125,7 @@ def test_a_name_without_an_address_is_one_sentence(tmp_path: Path, monkeypatch: 
         download("https://nowhere.invalid/data.zip", tmp_path / "data.zip", size=None, checksum=None)
 
 
-def test_nobody_listening_is_one_sentence(site: Site, tmp_path: Path) -> None:
+def test_a_refused_connection_is_one_sentence(site: Site, tmp_path: Path) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         site.port, port = bound.getsockname()[1], site.port
@@ -132,6 +134,6 @@ def test_nobody_listening_is_one_sentence(site: Site, tmp_path: Path) -> None:
     site.port = port
 
 
-def test_other_addresses_than_http_are_refused(tmp_path: Path) -> None:
+def test_only_http_addresses_are_accepted(tmp_path: Path) -> None:
     with pytest.raises(MessiError, match="must start with https:// or http://"):
         download(f"file://{tmp_path}", tmp_path / "data.zip", size=None, checksum=None)

@@ -34,7 +34,7 @@ def leave_part(site: Site, path: Path, size: int = 1_000_000) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_broken_connection_goes_on_where_it_was(site: Site, tmp_path: Path, chunked: bool) -> None:
+def test_a_broken_connection_is_resumed(site: Site, tmp_path: Path, chunked: bool) -> None:
     site.cuts, site.chunked = [1_000_000, 0, 0, 0, 500_000, 0], chunked
     get(site, tmp_path / "data.zip")
     assert (tmp_path / "data.zip").read_bytes() == CONTENT
@@ -42,14 +42,14 @@ def test_a_broken_connection_goes_on_where_it_was(site: Site, tmp_path: Path, ch
     assert starts == [None, *["bytes=1000000-"] * 4, *["bytes=1500000-"] * 2]
 
 
-def test_a_reset_connection_goes_on_where_it_was(site: Site, tmp_path: Path) -> None:
+def test_a_reset_connection_is_resumed(site: Site, tmp_path: Path) -> None:
     site.cuts, site.resets = [1_000_000, 500_000], True
     get(site, tmp_path / "data.zip")
     assert (tmp_path / "data.zip").read_bytes() == CONTENT
     assert len(site.requests) == 3
 
 
-def test_it_gives_up_after_a_few_tries_without_a_byte_and_keeps_the_part(site: Site, tmp_path: Path) -> None:
+def test_it_gives_up_after_a_few_attempts_without_progress_and_keeps_the_part(site: Site, tmp_path: Path) -> None:
     site.cuts = [1_000_000, *[0] * 100]
     with pytest.raises(MessiError) as caught:
         get(site, tmp_path / "data.zip")
@@ -87,8 +87,8 @@ def test_a_killed_download_transfers_only_the_rest(site: Site, tmp_path: Path) -
     assert left(tmp_path) == {"data.zip": len(CONTENT)}
 
 
-def test_a_whole_part_needs_no_transfer(site: Site, tmp_path: Path) -> None:
-    """As after a kill between the last byte and the renaming."""
+def test_a_complete_part_needs_no_transfer(site: Site, tmp_path: Path) -> None:
+    """The state after a kill between the last byte and the renaming."""
     leave_part(site, tmp_path / "data.zip")
     with (tmp_path / "data.zip.part").open("ab") as part:
         part.write(CONTENT[1_000_000:])
@@ -97,7 +97,7 @@ def test_a_whole_part_needs_no_transfer(site: Site, tmp_path: Path) -> None:
     assert left(tmp_path) == {"data.zip": len(CONTENT)}
 
 
-def test_a_whole_part_of_unknown_length_is_told_by_the_servers_416(site: Site, tmp_path: Path) -> None:
+def test_a_complete_part_of_unknown_length_is_recognised_by_status_416(site: Site, tmp_path: Path) -> None:
     site.announces = -1
     (tmp_path / "data.zip.part").write_bytes(CONTENT)
     (tmp_path / "data.zip.part.json").write_text(f'{{"url": "{site.url}", "version": "\\"first\\"", "total": null}}')
@@ -109,7 +109,7 @@ def test_a_whole_part_of_unknown_length_is_told_by_the_servers_416(site: Site, t
 @pytest.mark.parametrize("shorter", [False, True])
 @pytest.mark.parametrize("heeds_if_range", [True, False])
 @pytest.mark.parametrize("headers", [{"ETag": '"second"'}, {"Last-Modified": "Tue, 02 Jan 2024 00:00:00 GMT"}])
-def test_the_rest_of_a_changed_file_is_never_put_behind_the_old_part(
+def test_the_rest_of_a_changed_file_is_never_appended_to_the_old_part(
     site: Site, tmp_path: Path, headers: dict[str, str], heeds_if_range: bool, shorter: bool
 ) -> None:
     site.headers = {next(iter(headers)): "Mon, 01 Jan 2024 00:00:00 GMT"}
@@ -120,7 +120,7 @@ def test_the_rest_of_a_changed_file_is_never_put_behind_the_old_part(
 
 
 @pytest.mark.parametrize("headers", [{}, {"ETag": 'W/"weak"'}])
-def test_a_part_of_no_known_version_is_continued_only_if_a_checksum_will_tell(
+def test_a_part_of_unknown_version_is_resumed_only_if_a_checksum_is_known(
     site: Site, tmp_path: Path, headers: dict[str, str]
 ) -> None:
     path = tmp_path / "data.zip"
@@ -138,7 +138,7 @@ def test_a_part_of_no_known_version_is_continued_only_if_a_checksum_will_tell(
     assert path.read_bytes() == OTHER
 
 
-def test_another_length_shows_that_a_file_of_no_known_version_was_changed(site: Site, tmp_path: Path) -> None:
+def test_another_length_shows_that_a_file_of_unknown_version_has_changed(site: Site, tmp_path: Path) -> None:
     site.headers = {}
     leave_part(site, tmp_path / "data.zip")
     site.content = OTHER[:-1]
@@ -146,21 +146,21 @@ def test_another_length_shows_that_a_file_of_no_known_version_was_changed(site: 
     assert site.sent == [1_999_999, 2_999_999]
 
 
-def test_an_answer_that_begins_elsewhere_is_not_taken(site: Site, tmp_path: Path) -> None:
+def test_a_response_with_another_range_is_not_used(site: Site, tmp_path: Path) -> None:
     leave_part(site, tmp_path / "data.zip")
     site.misses = -1
     get(site, tmp_path / "data.zip")
     assert (tmp_path / "data.zip").read_bytes() == CONTENT
 
 
-def test_a_part_from_another_address_is_not_continued(site: Site, tmp_path: Path) -> None:
+def test_a_part_from_another_address_is_not_resumed(site: Site, tmp_path: Path) -> None:
     leave_part(site, tmp_path / "data.zip")
     site.content = OTHER
     download(site.url + "?other", tmp_path / "data.zip", size=None, checksum=None)
     assert (tmp_path / "data.zip").read_bytes() == OTHER
 
 
-def test_a_server_without_ranges_starts_anew(site: Site, tmp_path: Path) -> None:
+def test_without_range_support_the_download_starts_again(site: Site, tmp_path: Path) -> None:
     site.ranges = False
     site.cuts = [2_000_000, 1_000_000]
     get(site, tmp_path / "data.zip", checksum=sha256(CONTENT))
@@ -168,7 +168,7 @@ def test_a_server_without_ranges_starts_anew(site: Site, tmp_path: Path) -> None
     assert site.sent == [2_000_000, 1_000_000, 3_000_000]
 
 
-def test_a_server_without_ranges_that_always_cuts_is_given_up(site: Site, tmp_path: Path) -> None:
+def test_a_server_without_range_support_that_always_breaks_off_is_abandoned(site: Site, tmp_path: Path) -> None:
     site.ranges = False
     site.cuts = [2_000_000, 1_000_000] * 10
     with pytest.raises(MessiError, match="connection broke"):
@@ -176,7 +176,7 @@ def test_a_server_without_ranges_that_always_cuts_is_given_up(site: Site, tmp_pa
     assert len(site.requests) == 1 + 1 + module.RESUMES
 
 
-def test_without_a_length_a_cut_is_told_by_the_size(site: Site, tmp_path: Path) -> None:
+def test_without_a_length_header_truncation_is_detected_by_the_size(site: Site, tmp_path: Path) -> None:
     site.announces = -1
     site.cuts = [1_000_000]
     get(site, tmp_path / "data.zip", size=len(CONTENT))
@@ -185,7 +185,7 @@ def test_without_a_length_a_cut_is_told_by_the_size(site: Site, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("room", [1_500_000, len(CONTENT) - 1])
-def test_a_disk_that_takes_no_more_keeps_the_part(site: Site, tmp_path: Path, room: int) -> None:
+def test_a_full_disk_keeps_the_part(site: Site, tmp_path: Path, room: int) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
     try:
@@ -198,7 +198,7 @@ def test_a_disk_that_takes_no_more_keeps_the_part(site: Site, tmp_path: Path, ro
     assert site.sent[-1] == len(CONTENT) - room
 
 
-def test_a_web_page_is_not_taken_for_the_file_and_spares_the_part(site: Site, tmp_path: Path) -> None:
+def test_a_web_page_is_not_taken_for_the_file_and_the_part_is_kept(site: Site, tmp_path: Path) -> None:
     leave_part(site, tmp_path / "data.zip")
     site.headers, content = {"Content-Type": "text/html; charset=utf-8"}, site.content
     site.content = b"<html>Too many users have downloaded this file recently</html>"

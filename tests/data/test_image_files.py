@@ -1,4 +1,4 @@
-"""What becomes of odd and damaged image files."""
+"""How unusual and damaged image files are read or refused."""
 
 import io
 import os
@@ -40,7 +40,7 @@ def read(tmp_path: Path, content: bytes, name: str = "picture.img") -> Tensor:
 
 
 def png(width: int, height: int, depth: int, color: int, rows: bytes) -> bytes:
-    """Return a PNG file with whatever header; Pillow writes no colours of 16 bits and no lies."""
+    """Return a PNG file with any header; Pillow writes neither 16-bit colours nor false headers."""
 
     def chunk(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
@@ -50,12 +50,12 @@ def png(width: int, height: int, depth: int, color: int, rows: bytes) -> bytes:
 
 
 def frames() -> list[Image.Image]:
-    """Three frames of noise, each a turn of the one before."""
+    """Three frames of noise, each a rotation of the one before."""
     return [Image.fromarray(np.rot90(NOISE, 2 * turn).copy()) for turn in range(3)]
 
 
 def files() -> dict[str, bytes]:
-    """Return valid files of every kind; most are without loss, so that they all show the noise."""
+    """Return valid files of every format, most of them lossless."""
     first, *others = frames()
     exif = Image.Exif()
     exif[ORIENTATION], exif[0x010E], exif[0x011A] = 1, "noise", 72.0
@@ -83,11 +83,11 @@ LOSSLESS = ("PNG", "APNG", "TIFF", "LZW TIFF", "animated WebP", "BMP", "PPM")
 
 
 @pytest.mark.parametrize("kind", LOSSLESS)
-def test_the_content_decides_and_not_the_suffix_and_the_first_frame_is_taken(kind: str, tmp_path: Path) -> None:
+def test_the_content_decides_the_format_and_the_first_frame_is_used(kind: str, tmp_path: Path) -> None:
     assert torch.equal(read(tmp_path, FILES[kind], "noise.jpg"), torch.from_numpy(NOISE).permute(2, 0, 1))
 
 
-def test_the_first_frame_of_a_gif_is_taken(tmp_path: Path) -> None:
+def test_the_first_frame_of_a_gif_is_used(tmp_path: Path) -> None:
     colors = ["#ff0000", "#00ff00", "#0000ff"]
     first, *others = [Image.new("RGB", (6, 5), color) for color in colors]
     picture = read(tmp_path, encoded(first, "GIF", save_all=True, append_images=others, duration=10))
@@ -95,8 +95,8 @@ def test_the_first_frame_of_a_gif_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_truncated_file_is_refused_unless_nothing_of_the_picture_is_missing(kind: str, tmp_path: Path) -> None:
-    """The end of a PNG or GIF may be missing, and later frames of an animation; nothing is ever made up."""
+def test_a_truncated_file_is_refused_unless_its_image_is_complete(kind: str, tmp_path: Path) -> None:
+    """The end of a PNG or GIF and later frames of an animation may be missing; no pixel is ever invented."""
     content = FILES[kind]
     whole = read(tmp_path, content)
     harmless = []
@@ -116,14 +116,14 @@ def test_a_truncated_file_is_refused_unless_nothing_of_the_picture_is_missing(ki
     [b"", b"\0" * 5000, b"These are no pixels.\n" * 50, np.random.default_rng(1).bytes(5000), b"<svg></svg>"],
     ids=["empty", "zeros", "text", "random", "svg"],
 )
-def test_what_is_no_image_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_image_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
     sentence = f"The image {tmp_path}/x.jpg cannot be read: it is damaged or not an image. Replace or remove it."
     with pytest.raises(MessiError, match=f"^{re.escape(sentence)}$"):
         read(tmp_path, content, "x.jpg")
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_damaged_file_is_refused_or_read_and_raises_nothing_else(kind: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_read_or_refused_without_other_errors(kind: str, tmp_path: Path) -> None:
     """A few bytes are changed at random, half the time among the first ones, where the format keeps its settings."""
     rng = np.random.default_rng(2)
     for _ in range(150):
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_refused_or_read_and_raises_nothing_else(kind: str, tm
 
 
 def test_cmyk_becomes_rgb(tmp_path: Path) -> None:
-    """Cyan ink absorbs red light; at quality 100 a JPEG of one colour is off by a rounding or two."""
+    """Cyan ink absorbs red light; at quality 100, a JPEG of one colour is off by one or two roundings."""
     picture = read(tmp_path, encoded(Image.new("CMYK", (16, 16), (255, 0, 64, 0)), "JPEG", quality=100))
     wanted = torch.tensor([0, 255, 255 - 64]).view(3, 1, 1)
     assert (picture.int() - wanted).abs().max() <= 2
@@ -227,7 +227,7 @@ def test_sizes_are_bounded_and_never_zero(size: tuple[int, int], wanted: tuple[i
 
 
 def stored(upright: np.ndarray, orientation: int) -> np.ndarray:
-    """Return how a picture lies in a file: EXIF says on which side its first row and its first column belong."""
+    """Return an image as stored in a file; EXIF states on which side its first row and first column belong."""
     top_left: dict[int, np.ndarray] = {
         1: upright,  # top, left
         2: upright[:, ::-1],  # top, right
@@ -244,7 +244,7 @@ def stored(upright: np.ndarray, orientation: int) -> np.ndarray:
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "WEBP", "16-bit PNG", "16-bit TIFF"])
 def test_exif_rotation_is_applied(kind: str, orientation: int, tmp_path: Path) -> None:
-    """A file with an orientation shows, turned, exactly what the same file without one does."""
+    """A file with an orientation equals the rotated image of the same file without one."""
     exif = Image.Exif()
     exif[ORIENTATION] = orientation
     form = kind.removeprefix("16-bit ")
@@ -256,30 +256,30 @@ def test_exif_rotation_is_applied(kind: str, orientation: int, tmp_path: Path) -
     assert np.array_equal(stored(turned, orientation), plain)
 
 
-def test_a_turned_picture_with_odd_exif_data_is_read(tmp_path: Path) -> None:
-    """Its width is a text there, which Pillow reads but cannot write again."""
+def test_a_rotated_image_with_unusual_exif_data_is_read(tmp_path: Path) -> None:
+    """Its width is stored as text, which Pillow can read but not write."""
     width, turn = struct.pack(">HHI4s", 0x0100, 2, 4, b"abc"), struct.pack(">HHIHH", ORIENTATION, 3, 1, 6, 0)
     exif = b"Exif\0\0MM\0*" + struct.pack(">IH", 8, 2) + width + turn + struct.pack(">I", 0)
     assert read(tmp_path, encoded(Image.fromarray(NOISE), "JPEG", exif=exif)).shape == (3, 32, 24)
 
 
 @pytest.mark.parametrize("side", [10_000, 60_000, 2**31 - 1])
-def test_a_header_that_claims_a_huge_picture_is_refused(side: int, tmp_path: Path) -> None:
-    """Pillow warns of the first and refuses the others; a warning would be an error here."""
+def test_a_header_that_claims_a_huge_image_is_refused(side: int, tmp_path: Path) -> None:
+    """Pillow only warns about the first; in the tests a warning is an error."""
     with pytest.raises(MessiError, match=r"^The image .*bomb\.png cannot be read: .*[^.]\. Replace or remove it\.$"):
         read(tmp_path, png(side, side, depth=8, color=2, rows=b"\0" * 100), "bomb.png")
 
 
-def test_a_large_picture_is_read_without_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pillow warns from the limit on and refuses from twice the limit on."""
+def test_a_large_image_is_read_without_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow warns above its limit and refuses above twice its limit."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 24 * 32 - 1)
     (tmp_path / "data" / "a" / "b").mkdir(parents=True)
     read(tmp_path, FILES["PNG"], "data/a/b/large.png")
     assert len(Folder(path=str(tmp_path / "data")).load()) == 1
 
 
-def test_a_large_jpeg_decoded_at_half_its_size_looks_as_if_it_was_decoded_whole(tmp_path: Path) -> None:
-    """Waves, edges and noise, 0 to 255; half a grey level on average is less than the JPEG itself is off."""
+def test_a_large_jpeg_decoded_at_half_size_looks_like_the_full_one(tmp_path: Path) -> None:
+    """Waves, edges and noise, 0 to 255; the error of the JPEG itself exceeds half a grey level on average."""
     y, x = np.mgrid[0:1500, 0:2000]
     noise = np.random.default_rng(3).normal(0, 8, (1500, 2000))
     waves = [127 + 60 * np.sin(x / 37 + c) + 50 * np.cos(y / 23 + x / 91) + noise for c in range(3)]
@@ -291,14 +291,14 @@ def test_a_large_jpeg_decoded_at_half_its_size_looks_as_if_it_was_decoded_whole(
         whole = np.asarray(opened.resize((320, 240), Image.Resampling.BICUBIC)).astype(int)
     quick = read_picture(path)
     with Image.open(path) as opened:
-        assert not torch.equal(quick, to_tensor(opened)), "it is not decoded whole"
-        assert opened.size == (2000, 1500), "but a caller's own picture is left as it is"
+        assert not torch.equal(quick, to_tensor(opened)), "it is not decoded at full size"
+        assert opened.size == (2000, 1500), "but an image passed by the caller is unchanged"
     assert np.abs(quick.permute(1, 2, 0).numpy() - whole).mean() < 0.5
 
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Root may read everything, so be somebody else."""
+    """Root may read everything, so become another user."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
@@ -308,7 +308,7 @@ def unprivileged() -> Iterator[None]:
         os.seteuid(user)
 
 
-def test_what_cannot_be_opened_is_refused_by_name_with_the_systems_reason(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_refused_with_the_reason_of_the_system(tmp_path: Path) -> None:
     (tmp_path / "folder.jpg").mkdir()
     (tmp_path / "link.jpg").symlink_to(tmp_path / "nowhere.jpg")
     (tmp_path / "secret.jpg").write_bytes(FILES["JPEG"])
@@ -322,7 +322,7 @@ def test_what_cannot_be_opened_is_refused_by_name_with_the_systems_reason(tmp_pa
 
 
 class Notes(LogProgress):
-    """Keeps what was noticed."""
+    """Collects the notes."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -332,7 +332,7 @@ class Notes(LogProgress):
 
 
 def damage(root: Path) -> list[str]:
-    """Spoil five of a folder's images, each in another way, and return their names in order."""
+    """Damage five images of a folder, each in a different way, and return their names in order."""
     place = root / "paint/across"
     (place / "0.png").write_bytes((place / "0.png").read_bytes()[:-40])
     (place / "1.png").write_bytes(b"")
@@ -344,7 +344,7 @@ def damage(root: Path) -> list[str]:
     return [f"paint/across/{i}.png" for i in range(5)]
 
 
-def test_damaged_images_are_left_out_by_name_when_asked_for(make_folder: MakeFolder) -> None:
+def test_damaged_images_are_left_out_by_name_on_request(make_folder: MakeFolder) -> None:
     root = make_folder(images=6)
     names = damage(root)
     progress = Notes()
@@ -357,7 +357,7 @@ def test_damaged_images_are_left_out_by_name_when_asked_for(make_folder: MakeFol
     assert set(note.removesuffix(".").partition(": ")[2].split(", ")) == set(names)
 
 
-def test_damaged_images_are_refused_by_name_unless_asked_for(make_folder: MakeFolder) -> None:
+def test_damaged_images_are_refused_by_name_by_default(make_folder: MakeFolder) -> None:
     root = make_folder(images=6)
     names = damage(root)
     with pytest.raises(MessiError, match=r"^5 of 36 images cannot be read\. .*use --damaged leave_out\.$") as caught:
@@ -365,10 +365,10 @@ def test_damaged_images_are_refused_by_name_unless_asked_for(make_folder: MakeFo
     assert sum(name in str(caught.value) for name in names) == 3, "the first three are named"
 
 
-def test_data_with_no_readable_image_is_refused_even_then(make_folder: MakeFolder) -> None:
+def test_data_without_a_readable_image_is_refused_even_on_request(make_folder: MakeFolder) -> None:
     root = make_folder(domains=("photo",), images=1)
     for file in root.rglob("*.png"):
         file.write_bytes(b"")
     with pytest.raises(MessiError, match=r"^2 of 2 images cannot be read\.") as caught:
         Folder(path=str(root), damaged="leave_out").load(Notes())
-    assert "leave_out" not in str(caught.value), "it was given already"
+    assert "leave_out" not in str(caught.value), "it was already requested"

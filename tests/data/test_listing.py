@@ -1,4 +1,4 @@
-"""Which files a folder consists of, whatever their names."""
+"""Which files of a folder are images, for any names."""
 
 import os
 import shutil
@@ -27,14 +27,14 @@ def paint(path: Path, color: int = 0) -> None:
 
 
 class Idle(LogProgress):
-    """Does not allow that anything is decoded."""
+    """Fails if anything is decoded."""
 
     def started(self, text: str, total: int | None) -> None:  # noqa: ARG002 (the protocol's)
         pytest.fail(text)
 
 
 def loaded(root: Path, progress: DataProgress | None = None) -> dict[str, tuple[str, str]]:
-    """Load a folder whose images are all different, and return the domain and class that each file got."""
+    """Load a folder whose images are all different, and return the domain and class of each file."""
     listing, examples = list_folder(root), Folder(path=str(root)).load(progress)
     for file, picture in zip(listing.files, examples.inputs, strict=True):
         assert torch.equal(picture, read_picture(root / file)), file
@@ -60,8 +60,8 @@ def loaded(root: Path, progress: DataProgress | None = None) -> dict[str, tuple[
         "a" * 200,
     ],
 )
-def test_any_name_goes_the_whole_way(name: str, tmp_path: Path) -> None:
-    """As domain, as class and as file: through the listing, the journal of the store and back from it."""
+def test_any_name_can_be_listed_stored_and_loaded(name: str, tmp_path: Path) -> None:
+    """As domain, class and file name: through the listing and the journal of the store."""
     root = tmp_path / "data"
     files = [f"{name}/cat/1.png", f"dom/{name}/1.png", f"dom/cat/{name}.png"]
     for color, file in enumerate(files):
@@ -72,7 +72,7 @@ def test_any_name_goes_the_whole_way(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 255, "ü" * 127])
-def test_the_folder_itself_may_have_the_longest_name_there_is(name: str, tmp_path: Path) -> None:
+def test_the_folder_itself_may_have_the_longest_possible_name(name: str, tmp_path: Path) -> None:
     paint(tmp_path / name / "dom/cat/1.png")
     assert loaded(tmp_path / name) == {"dom/cat/1.png": ("dom", "cat")}
     assert loaded(tmp_path / name, Idle()) == {"dom/cat/1.png": ("dom", "cat")}
@@ -101,7 +101,7 @@ def test_links_to_files_classes_and_domains_are_followed(tmp_path: Path) -> None
     }
 
 
-def test_hidden_files_are_not_there_and_stray_ones_are_named(tmp_path: Path) -> None:
+def test_hidden_files_are_ignored_and_stray_ones_are_named(tmp_path: Path) -> None:
     root = tmp_path / "data"
     for file in ("a/cat/1.png", "a/cat/.2.png", "a/.hidden/3.png", ".git/cat/4.png"):
         paint(root / file)
@@ -115,13 +115,13 @@ def test_hidden_files_are_not_there_and_stray_ones_are_named(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "JPG", "JPEG", "Png", "PGM", "tif", "TIFF", "WebP", "bmp", "ppm"])
-def test_suffixes_count_in_capitals_too(suffix: str, tmp_path: Path) -> None:
+def test_suffixes_may_be_upper_case(suffix: str, tmp_path: Path) -> None:
     paint(tmp_path / f"data/a/cat/1.{suffix}")
     assert list_folder(tmp_path / "data").files == (f"a/cat/1.{suffix}",)
 
 
 def test_the_order_is_domainbeds(tmp_path: Path) -> None:
-    """It sorts domains, and torchvision's ImageFolder classes and files, as strings: Z before a, 10 before 2."""
+    """DomainBed sorts domains as strings, and torchvision's ImageFolder classes and files: Z before a, 10 before 2."""
     names = ["a", "B", "b", "10", "2", "1", "é", "Z", "_", "-"]
     for domain in names[:4]:
         for label in names[3:7]:
@@ -139,7 +139,7 @@ def test_the_order_is_domainbeds(tmp_path: Path) -> None:
     assert listing.classes == ("1", "10", "2", "é")
 
 
-def test_the_named_domains_are_listed_alone(tmp_path: Path) -> None:
+def test_only_the_named_domains_are_listed(tmp_path: Path) -> None:
     for domain in "abc":
         paint(tmp_path / f"data/{domain}/cat/1.png")
     assert list_folder(tmp_path / "data", domains=["c", "a"]).files == ("c/cat/1.png", "a/cat/1.png")
@@ -147,7 +147,7 @@ def test_the_named_domains_are_listed_alone(tmp_path: Path) -> None:
         list_folder(tmp_path / "data", domains=["a", "d"])
 
 
-def test_some_of_the_files_keep_their_labels_domains_and_parts() -> None:
+def test_a_selection_of_files_keeps_labels_domains_and_parts() -> None:
     rows = [("1", "b", "x"), ("2", "a", "y"), ("3", "b", "z")]
     some = make_listing(Path("r"), rows, parts=["train", "val", "test"], ignored=["i"]).only([2, 0])
     assert (some.files, some.parts, some.ignored) == (("3", "1"), ("test", "train"), ("i",))
@@ -163,7 +163,7 @@ def test_numbers_are_sorted_as_numbers_on_request() -> None:
 
 @contextmanager
 def unprivileged() -> Iterator[Path]:
-    """Give a folder of somebody who is not root, for root may read everything."""
+    """Become another user in a folder that this user owns, because root may read everything."""
     user, place = os.geteuid(), Path(tempfile.mkdtemp())
     try:
         if user == 0:
@@ -178,7 +178,7 @@ def unprivileged() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("locked", ["", "a", "a/cat"])
-def test_a_folder_that_may_not_be_read_is_named(locked: str) -> None:
+def test_a_folder_without_read_permission_is_named(locked: str) -> None:
     with unprivileged() as place:
         paint(place / "data/a/cat/1.png")
         (place / "data" / locked).chmod(0o100)
@@ -187,7 +187,7 @@ def test_a_folder_that_may_not_be_read_is_named(locked: str) -> None:
 
 
 def test_the_suffixes_are_those_of_torchvision(tmp_path: Path) -> None:
-    """So that DomainBed, which lists a folder with torchvision, draws the same split of it."""
+    """DomainBed lists folders with torchvision; only the same files give the same split."""
     from torchvision.datasets.folder import IMG_EXTENSIONS  # noqa: PLC0415
 
     assert set(SUFFIXES) == set(IMG_EXTENSIONS)
@@ -198,7 +198,7 @@ def test_the_suffixes_are_those_of_torchvision(tmp_path: Path) -> None:
     assert listing.ignored == ("a/cat/1.gif", "a/cat/1.txt")
 
 
-def test_a_class_folder_of_other_files_says_how_images_end(tmp_path: Path) -> None:
+def test_the_error_for_a_class_folder_without_images_lists_the_suffixes(tmp_path: Path) -> None:
     paint(tmp_path / "data/a/cat/1.gif")
     with pytest.raises(
         MessiError, match=r"a/cat contains no images; .* The name of an image ends in \.bmp, .*, \.webp\.$"
@@ -206,7 +206,7 @@ def test_a_class_folder_of_other_files_says_how_images_end(tmp_path: Path) -> No
         list_folder(tmp_path / "data")
 
 
-def test_a_level_of_folders_too_many_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_an_extra_level_of_folders_is_named_with_advice(tmp_path: Path) -> None:
     for part in ("train", "test"):
         for label in ("cat", "dog"):
             paint(tmp_path / f"data/photo/{part}/{label}/1.png")

@@ -1,4 +1,4 @@
-"""Batches: the right images with the right labels, the same for a step whenever and in whatever order it is asked."""
+"""Batches: images with their labels, the same for a step at any time and in any order of requests."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,11 +27,11 @@ CPU = torch.device("cpu")
 SPEC = InputSpec(shape=(3, 6, 6), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 DOMAINS, CLASSES, EACH = 4, 3, 10
 TARGET = 1
-"""A domain in the middle, so that source domains are numbered otherwise than domains."""
+"""A domain in the middle: source domains and domains then have different numbers."""
 
 
 def coded(*, even: bool = True) -> Examples:
-    """Return images of one colour each, (domain, class, number) times 20; all of the encoder's size, or of many."""
+    """Return images of one colour each, (domain, class, number) times 20, of the encoder's size or of many sizes."""
     images, labels, domains = [], [], []
     for domain in range(DOMAINS):
         for number in range(EACH * CLASSES):
@@ -90,7 +90,7 @@ def colors(inputs: Tensor) -> Tensor:
 @pytest.mark.parametrize("even", [True, False], ids=["one size", "many sizes"])
 @pytest.mark.parametrize("few", [None, 2])
 @pytest.mark.parametrize("kind", ["replacement", "epochs", "class_balanced"])
-def test_labels_and_domains_of_a_batch_are_those_of_its_images(kind: Sampling, few: int | None, even: bool) -> None:
+def test_labels_and_domains_of_a_batch_belong_to_its_images(kind: Sampling, few: int | None, even: bool) -> None:
     loader = make_loader(coded(even=even), kind=kind, few=few)
     sources = torch.tensor([d for d in range(DOMAINS) if d != TARGET])
     for step in (0, 1, BLOCK - 1, BLOCK, 3 * BLOCK + 5):
@@ -107,7 +107,7 @@ def equal(first: Batch, second: Batch) -> bool:
 
 
 @pytest.mark.parametrize("augmentation", ["none", "domainbed"])
-def test_the_batch_of_a_step_is_the_same_in_any_order_and_for_a_new_loader(augmentation: Augmentation) -> None:
+def test_the_batch_of_a_step_is_the_same_in_any_order_and_in_a_new_loader(augmentation: Augmentation) -> None:
     def make(seed: int = 0) -> Loader:
         return make_loader(coded(even=False), augmentation=augmentation, seed=seed)
 
@@ -117,7 +117,7 @@ def test_the_batch_of_a_step_is_the_same_in_any_order_and_for_a_new_loader(augme
     for step in (*reversed(steps), 1, 1, BLOCK, 0, 2 * BLOCK):
         assert equal(loader.batch(step), in_order[step])
     for step in steps:
-        assert equal(make().batch(step), in_order[step]), "as a resumed run asks for it"
+        assert equal(make().batch(step), in_order[step]), "as in a resumed run"
     assert not equal(in_order[0], in_order[1])
     assert not equal(make(seed=1).batch(0), in_order[0])
 
@@ -130,7 +130,7 @@ def test_the_seed_changes_how_the_same_images_are_augmented() -> None:
     assert not torch.equal(first.batch(0).inputs, second.batch(0).inputs)
 
 
-def test_an_evaluation_in_between_changes_no_batch() -> None:
+def test_an_evaluation_between_steps_changes_no_batch() -> None:
     loader, undisturbed = (make_loader(coded(), augmentation="domainbed", validation_augmentation=True) for _ in "ab")
     for step in range(5):
         assert equal(loader.batch(step), undisturbed.batch(step))
@@ -138,7 +138,7 @@ def test_an_evaluation_in_between_changes_no_batch() -> None:
 
 
 def features(kind: Sampling, *, number: int, per_domain: int) -> tuple[Examples, Sampler, Loader]:
-    """Return three domains of features to train on, with what draws from them."""
+    """Return three domains of features to train on, and their sampler."""
     examples = TwoSubsets(per_domain=number).load()
     split = make_split(
         examples, [3], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0
@@ -157,7 +157,7 @@ def features(kind: Sampling, *, number: int, per_domain: int) -> tuple[Examples,
     )
 
 
-def test_a_step_does_not_depend_on_the_other_steps_images_being_there() -> None:
+def test_a_step_can_be_drawn_without_the_steps_before_it() -> None:
     """Features are drawn by the same sampler as images."""
     examples, sampler, loader = features("replacement", number=30, per_domain=4)
     for step in (70, 3):
@@ -176,7 +176,7 @@ def evaluated(loader: Loader, role: Role, domain: int, size: int = 7) -> tuple[T
 
 
 @pytest.mark.parametrize("even", [True, False], ids=["one size", "many sizes"])
-def test_an_evaluation_walks_once_through_a_domain_in_order(even: bool) -> None:
+def test_an_evaluation_reads_a_domain_once_in_order(even: bool) -> None:
     examples = coded(even=even)
     split, loader = split_of(examples), make_loader(examples, augmentation="domainbed")
     loader.data.open_target()
@@ -194,7 +194,7 @@ def test_the_target_cannot_be_evaluated_before_it_is_opened() -> None:
         next(make_loader(coded()).evaluation("target", TARGET, size=256))
 
 
-def test_augmented_validation_is_the_same_each_time_and_of_the_source_validation_data_alone() -> None:
+def test_augmented_validation_is_repeatable_and_only_for_source_validation_data() -> None:
     examples = coded(even=False)
     plain = make_loader(examples, augmentation="domainbed")
     augmented = make_loader(examples, augmentation="domainbed", validation_augmentation=True)
@@ -214,7 +214,7 @@ def test_augmented_validation_is_the_same_each_time_and_of_the_source_validation
         )
 
 
-def test_without_augmentation_of_the_training_images_there_is_none_of_the_validation_images() -> None:
+def test_validation_images_are_augmented_only_if_training_images_are() -> None:
     examples = coded()
     plain, loader = make_loader(examples), make_loader(examples, validation_augmentation=True)
     assert torch.equal(evaluated(plain, "source_val", 0)[0], evaluated(loader, "source_val", 0)[0])
@@ -233,7 +233,7 @@ def test_the_augmentation_of_colour_images_is_refused_for_other_inputs(shape: tu
         )
 
 
-def test_a_loader_for_evaluation_alone_says_so() -> None:
+def test_a_loader_without_a_sampler_makes_no_batches() -> None:
     examples = coded()
     loader = Loader(data=SealedData(examples, split_of(examples)), spec=SPEC, device=CPU)
     assert len(evaluated(loader, "source_val", 0)[0]) == 6
@@ -241,7 +241,7 @@ def test_a_loader_for_evaluation_alone_says_so() -> None:
         loader.batch(0)
 
 
-def test_images_are_normalised_by_the_specs_mean_and_deviation() -> None:
+def test_images_are_normalised_by_the_mean_and_deviation_of_the_spec() -> None:
     pixels = torch.tensor([0, 51, 255], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 4, 5)
     spec = InputSpec(shape=(3, 4, 5), mean=(0.5, 0.2, 0.0), std=(0.5, 0.25, 2.0))
     ready = prepare(Images.pack(pixels), spec)
@@ -257,7 +257,7 @@ def test_images_are_resized_without_a_crop() -> None:
     assert torch.equal(ready.round(), torch.tensor([1.0, 1, 0, 0, 0, 0]).expand(3, 6, 6))
 
 
-def test_on_a_cpu_images_stay_in_the_file_that_they_are_mapped_from(
+def test_on_a_cpu_images_stay_in_their_memory_mapped_file(
     make_folder: Callable[..., Path],
 ) -> None:
     examples = Folder(path=str(make_folder(images=3))).load()
@@ -273,7 +273,7 @@ def test_on_a_cpu_images_stay_in_the_file_that_they_are_mapped_from(
 
 
 def test_the_first_epoch_is_the_first_steps() -> None:
-    """Steps count from 1: four steps of 8 see every one of 32 examples."""
+    """Steps count from 1: four steps of 8 read each of 32 examples once."""
     examples, sampler, loader = features("epochs", number=40, per_domain=8)
     seen = torch.cat([loader.batch(step).inputs for step in (1, 2, 3, 4)])
     assert isinstance(examples.inputs, Tensor)

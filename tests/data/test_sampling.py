@@ -1,4 +1,4 @@
-"""What is drawn for a batch: how often, from where, and always the same for a seed and a step."""
+"""Which examples a batch contains: their frequencies and domains, always the same for a seed and a step."""
 
 import itertools
 import os
@@ -50,7 +50,7 @@ def blocks(drawer: Sampler, number: int) -> tuple[Tensor, Tensor]:
 
 
 def is_uniform(counts: Tensor) -> bool:
-    """Tell whether counts of independent, equally likely outcomes are believable.
+    """Return whether counts are plausible for independent, equally likely outcomes.
 
     Pearson's statistic then has mean k - 1 and variance 2 (k - 1) or less; 5 standard deviations are allowed.
     """
@@ -91,21 +91,21 @@ def test_an_epoch_has_every_example_once_wherever_batches_and_blocks_end(size: i
         assert torch.equal(epoch.sort().values, torch.arange(size))
     assert len(row[len(epochs) * size :].unique()) == len(row) % size
     if size >= 50:
-        assert len({tuple(epoch.tolist()) for epoch in epochs}) == len(epochs), "each epoch has an order of its own"
+        assert len({tuple(epoch.tolist()) for epoch in epochs}) == len(epochs), "each epoch has a different order"
 
 
-def test_domains_of_one_size_have_orders_of_their_own() -> None:
+def test_domains_of_equal_size_have_different_orders() -> None:
     examples, domains = blocks(sampler([100, 100], "epochs"), 1)
     assert not torch.equal(examples[domains == 0], examples[domains == 1] - 1000)
 
 
-def test_the_first_place_of_an_epoch_is_anyones() -> None:
+def test_every_example_may_be_the_first_of_an_epoch() -> None:
     examples, _ = blocks(sampler([20], "epochs"), 80)
     first = examples.view(-1, 20)[:, 0]
     assert is_uniform(first.bincount(minlength=20).double())
 
 
-def test_class_balanced_draws_the_classes_that_a_domain_has_equally_often() -> None:
+def test_class_balanced_sampling_draws_the_classes_of_a_domain_equally_often() -> None:
     """270 of class 0, 27 of class 2 and 3 of class 5; class 5 alone in the other domain."""
     uneven = torch.cat([torch.full((n,), label) for n, label in ((270, 0), (27, 2), (3, 5))])
     uneven = uneven[torch.randperm(300, generator=torch.Generator().manual_seed(0))]
@@ -123,12 +123,12 @@ def test_class_balanced_draws_the_classes_that_a_domain_has_equally_often() -> N
 
 
 @EVERY_KIND
-def test_a_few_domains_at_each_step_are_distinct_and_all_equally_likely(kind: Sampling) -> None:
+def test_the_domains_of_a_step_are_distinct_and_equally_likely(kind: Sampling) -> None:
     examples, domains = blocks(sampler([30] * 10, kind, per_domain=4, few=3), 40)
     assert examples.shape == (40 * BLOCK, 12)
     assert torch.equal(examples // 1000, domains)
     groups = domains.view(-1, 3, 4)
-    assert (groups == groups[..., :1]).all(), "a domain's examples stand together"
+    assert (groups == groups[..., :1]).all(), "the examples of a domain are consecutive"
     chosen = groups[..., 0]
     assert all(len(step.unique()) == 3 for step in chosen)
     assert is_uniform(chosen.flatten().bincount(minlength=10).double())
@@ -139,7 +139,7 @@ def test_a_few_domains_at_each_step_are_distinct_and_all_equally_likely(kind: Sa
     assert max(abs(count - expected) for count in together) < 5 * (steps * 3 / 45 * 42 / 45) ** 0.5
 
 
-def test_in_epochs_a_few_domains_have_distinct_images_where_they_have_enough_of_them() -> None:
+def test_in_epochs_the_drawn_domains_have_distinct_images_if_they_have_enough() -> None:
     """As WILDS's group sampler does."""
     examples, domains = blocks(sampler([4, 5, 30, 3], "epochs", per_domain=4, few=2), 10)
     groups = examples.view(-1, 4)
@@ -155,7 +155,7 @@ def test_in_epochs_a_few_domains_have_distinct_images_where_they_have_enough_of_
 
 @EVERY_KIND
 @pytest.mark.parametrize("few", [None, 2])
-def test_a_block_is_a_function_of_seed_and_number_alone(kind: Sampling, few: int | None) -> None:
+def test_a_block_depends_only_on_seed_and_number(kind: Sampling, few: int | None) -> None:
     make: Callable[[int], Sampler] = lambda seed: sampler([50, 9, 200], kind, few=few, seed=seed)  # noqa: E731
     one = make(7)
     in_order = [one.block(number) for number in range(4)]
@@ -166,19 +166,19 @@ def test_a_block_is_a_function_of_seed_and_number_alone(kind: Sampling, few: int
         examples, domains = other.block(number)
         assert torch.equal(examples, in_order[number][0])
         assert torch.equal(domains, in_order[number][1])
-    assert torch.equal(torch.get_rng_state(), state), "the common random stream is left alone"
+    assert torch.equal(torch.get_rng_state(), state), "the global generator is not used"
     assert not torch.equal(make(8).block(3)[0], in_order[3][0])
     assert not torch.equal(in_order[2][0], in_order[3][0])
 
 
-def test_more_domains_in_a_batch_than_there_are_get_one_sentence() -> None:
+def test_too_many_domains_in_a_batch_give_one_sentence() -> None:
     assert sampler([5, 5], "epochs", few=2).block(0)[0].shape == (BLOCK, 16)
     with pytest.raises(MessiError, match=r"^domains_per_batch must be at most the 2 source domains, but is 3\.$"):
         sampler([5, 5], "epochs", few=3)
 
 
 class Stops:
-    """Ends a run after a step: at once, as a crash does, or with a signal that lets it save its state."""
+    """Ends a run after a step: with an error, like a crash, or with a requested stop, which saves its state."""
 
     def __init__(self, step: int, how: str) -> None:
         self.step, self.how = step, how
@@ -201,8 +201,8 @@ class Stops:
 FILES = ("model.safetensors", "last.safetensors", "records.jsonl", "result.json")
 
 
-def stopped_and_undisturbed(config: RunConfig, folder: Path, stops: list[Stops]) -> list[dict[str, bytes]]:
-    """Return the files of a run that was stopped some times, and of one that was not."""
+def interrupted_and_uninterrupted(config: RunConfig, folder: Path, stops: list[Stops]) -> list[dict[str, bytes]]:
+    """Return the files of a run that was interrupted several times, and of one that was not."""
     for stop in stops:
         with pytest.raises((ZeroDivisionError, Interrupted)):
             run(config, out=folder / "stopped", device="cpu", observers=[stop])
@@ -213,8 +213,8 @@ def stopped_and_undisturbed(config: RunConfig, folder: Path, stops: list[Stops])
 
 @EVERY_KIND
 @pytest.mark.parametrize("few", [None, 2])
-def test_a_stopped_run_draws_what_it_would_have_drawn(kind: Sampling, few: int | None, tmp_path: Path) -> None:
-    """It crashes in the second block of 64 steps and goes on in the first, then is stopped again in the second."""
+def test_a_resumed_run_draws_the_same_examples(kind: Sampling, few: int | None, tmp_path: Path) -> None:
+    """It crashes in the second block of 64 steps, resumes in the first, and is stopped again in the second."""
     config = RunConfig(
         data=TwoSubsets(per_domain=60),
         target=("b2",),
@@ -223,11 +223,11 @@ def test_a_stopped_run_draws_what_it_would_have_drawn(kind: Sampling, few: int |
             steps=70, evaluate_every=20, log_every=7, batch_per_domain=8, sampling=kind, domains_per_batch=few
         ),
     )
-    stopped, undisturbed = stopped_and_undisturbed(config, tmp_path, [Stops(66, "crash"), Stops(67, "signal")])
+    stopped, undisturbed = interrupted_and_uninterrupted(config, tmp_path, [Stops(66, "crash"), Stops(67, "signal")])
     assert stopped == undisturbed
 
 
-def test_a_stopped_run_on_augmented_images_ends_with_the_same_weights(
+def test_a_resumed_run_on_augmented_images_ends_with_the_same_weights(
     make_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
     config = RunConfig(
@@ -246,5 +246,5 @@ def test_a_stopped_run_on_augmented_images_ends_with_the_same_weights(
         ),
     )
     assert config.resolved().training.augmentation == "domainbed"
-    stopped, undisturbed = stopped_and_undisturbed(config, tmp_path, [Stops(2, "signal"), Stops(6, "crash")])
+    stopped, undisturbed = interrupted_and_uninterrupted(config, tmp_path, [Stops(2, "signal"), Stops(6, "crash")])
     assert stopped == undisturbed

@@ -1,4 +1,4 @@
-"""The target cannot be read before the final evaluation, whichever way it is tried."""
+"""The target cannot be read in any way before the final evaluation."""
 
 from contextlib import closing
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_inputs_labels_and_indices_of_the_target_are_sealed_until_opened(sealed:
     assert len(sealed.features(one_target_among_sources)) == 3
 
 
-def test_a_method_that_reaches_for_the_target_stops_the_run(
+def test_a_method_that_reads_the_target_stops_the_run(
     tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = quick_config.resolved()
@@ -65,7 +65,7 @@ def test_evaluating_the_target_during_training_raises(tmp_path: Path, quick_conf
         measure(parts, "target", 1)
 
 
-def test_training_batches_never_hold_a_target_example(quick_config: RunConfig, tmp_path: Path) -> None:
+def test_training_batches_never_contain_a_target_example(quick_config: RunConfig, tmp_path: Path) -> None:
     config = quick_config.resolved()
     examples = config.data.load()
     loader = build_run(config, examples, RunDir(tmp_path), torch.device("cpu")).loader

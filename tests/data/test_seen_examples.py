@@ -1,4 +1,4 @@
-"""Examples are recognised by what they show, and by nothing else."""
+"""Examples are recognised by their content only."""
 
 import dataclasses
 import shutil
@@ -23,9 +23,7 @@ def made(inputs: Images | Tensor, domains: list[int]) -> Examples:
     return Examples(inputs, torch.zeros(len(domains), dtype=torch.long), torch.tensor(domains), ("c",), names, "f")
 
 
-def test_a_file_has_the_same_digest_wherever_it_lies_and_whatever_it_is_called(
-    make_folder: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_the_digest_of_a_file_does_not_depend_on_its_path(make_folder: Callable[..., Path], tmp_path: Path) -> None:
     root = make_folder(images=3)
     before = Folder(path=str(root)).load()
     assert len(example_digests(before).unique()) == len(before) == 18
@@ -41,7 +39,7 @@ def test_a_file_has_the_same_digest_wherever_it_lies_and_whatever_it_is_called(
     assert changed.tolist() == [True] + [False] * 17
 
 
-def test_pixels_and_features_have_digests_of_their_own_bytes() -> None:
+def test_pixels_and_features_have_digests_of_their_bytes() -> None:
     pixels = torch.randint(0, 256, (6, 2, 4, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     pixels[4] = pixels[1]
     whole, features = Images.pack(pixels), pixels.flatten(1).float()
@@ -51,10 +49,10 @@ def test_pixels_and_features_have_digests_of_their_own_bytes() -> None:
         example_digests(made(whole, [0] * 6)).tolist()[index] for index in (3, 1)
     ]
     mixed = Images.pack([torch.zeros(1, 2, 3, dtype=torch.uint8), torch.zeros(1, 3, 2, dtype=torch.uint8)])
-    assert len(set(example_digests(made(mixed, [0, 0])).tolist())) == 2, "the shape counts"
+    assert len(set(example_digests(made(mixed, [0, 0])).tolist())) == 2, "the shape matters"
 
 
-def test_made_data_is_recognised_and_data_of_another_seed_is_not() -> None:
+def test_generated_data_is_recognised_and_data_of_another_seed_is_not() -> None:
     for data, other in (
         (TwoSubsets(per_domain=20), TwoSubsets(per_domain=20, data_seed=1)),
         (RotatedMNIST(), RotatedMNIST(data_seed=1)),
@@ -65,7 +63,7 @@ def test_made_data_is_recognised_and_data_of_another_seed_is_not() -> None:
         assert sum(map(len, recognise(others, everything).target.values())) > 0.8 * len(others)
 
 
-def test_seen_examples_get_their_role_back_and_training_counts_first() -> None:
+def test_seen_examples_keep_their_role_and_training_takes_precedence() -> None:
     inputs = torch.arange(12.0)[:, None]
     run = made(inputs, [0] * 6 + [1] * 6)
     split = Split(
@@ -99,7 +97,7 @@ def test_seen_examples_get_their_role_back_and_training_counts_first() -> None:
     assert {d: i.tolist() for d, i in again.train.items()} == {0: [0, 1], 1: [2], 2: [4]}
 
 
-def test_the_checksum_of_what_was_seen_depends_on_every_digest_and_role() -> None:
+def test_the_checksum_of_seen_examples_depends_on_every_digest_and_role() -> None:
     seen = {"train": torch.tensor([1, 2]), "source_val": torch.tensor([3])}
     swapped = {"source_val": torch.tensor([1, 2]), "train": torch.tensor([3])}
     other = {**seen, "train": torch.tensor([1, 3])}

@@ -1,4 +1,4 @@
-"""What is no regular file, or too large, is refused by name at once: a pipe never answers and a device never ends."""
+"""Special and oversized files are refused by name at once: reading a pipe may block, and a device never ends."""
 
 import os
 import socket
@@ -96,7 +96,7 @@ def test_tables_and_arrays_must_be_regular_files(kind: str, tmp_path: Path) -> N
         load_digits(str(tmp_path))
 
 
-def test_a_file_that_becomes_a_pipe_after_it_was_looked_at_is_not_waited_for(
+def test_a_file_that_becomes_a_pipe_after_the_check_does_not_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_bytes(b"content")
@@ -111,7 +111,7 @@ def test_a_file_that_becomes_a_pipe_after_it_was_looked_at_is_not_waited_for(
 def test_an_image_above_the_limit_is_refused_by_its_header_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A PNG of one colour is small, whatever it takes to decode it."""
+    """A PNG of one colour is a small file, however much memory its pixels take."""
     monkeypatch.setattr(image_files, "to_tensor", lambda *_, **__: pytest.fail("It was decoded."))
     Image.new("1", (10_001, 10_000)).save(tmp_path / "large.png")
     sentence = (
@@ -124,10 +124,10 @@ def test_an_image_above_the_limit_is_refused_by_its_header_alone(
 
 
 @pytest.mark.parametrize(("progressive", "accepted"), [(False, True), (True, False)])
-def test_what_counts_is_what_is_decoded(
+def test_the_limit_applies_to_the_decoded_size(
     progressive: bool, accepted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A JPEG is decoded at a part of its size, but a progressive one is whole in memory first."""
+    """A JPEG is decoded at a fraction of its size, but a progressive one is first in memory at full size."""
     Image.new("RGB", (4000, 3000)).save(tmp_path / "photo.jpg", progressive=progressive)
     monkeypatch.setattr(image_files, "MOST_PIXELS", 1_000_000)
     if accepted:
@@ -138,7 +138,7 @@ def test_what_counts_is_what_is_decoded(
 
 
 def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is one hole: it takes no room on the disk, but its zeros would in memory."""
+    """The file is sparse: it takes no space on the disk, but its zeros would in memory."""
     path = tmp_path / "huge.png"
     path.touch()
     os.truncate(path, MOST_BYTES + 1)
@@ -147,7 +147,7 @@ def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.
         read_picture(path)
 
 
-def test_threads_together_never_have_more_than_there_is() -> None:
+def test_threads_together_stay_within_the_memory() -> None:
     room, lock, used, most = Budget(10), threading.Lock(), 0, 0
     amounts = [int(amount) for amount in np.random.default_rng(0).integers(1, 11, 200)]
 
@@ -170,7 +170,7 @@ def test_threads_together_never_have_more_than_there_is() -> None:
 
 
 def test_no_other_program_is_started_for_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pillow hands PostScript, which is a language, to Ghostscript."""
+    """Pillow passes PostScript, which is a programming language, to Ghostscript."""
     import subprocess  # noqa: PLC0415
 
     Image.new("RGB", (8, 8)).save(tmp_path / "drawing.eps")

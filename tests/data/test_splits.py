@@ -23,13 +23,13 @@ def test_seed_hash_is_domainbeds() -> None:
         (3929, [2681, 2305, 2655, 1356, 1541, 1879]),
     ],
 )
-def test_the_domainbed_split_holds_out_domainbeds_examples(number: int, first: list[int]) -> None:
+def test_the_domainbed_split_matches_domainbed(number: int, first: list[int]) -> None:
     held = domainbed_split(torch.zeros(number), 0.2, 0, 0)
     assert held[:6].tolist() == first
     assert len(held) == int(number * 0.2)
 
 
-def test_the_stratified_split_takes_the_share_of_every_class_but_never_all() -> None:
+def test_the_stratified_split_takes_a_fraction_of_every_class_but_never_all() -> None:
     labels = torch.tensor([0] * 50 + [1] * 10 + [2] * 1)
     held = stratified_split(labels, 0.2, 3, 1)
     assert np.bincount(labels[held].numpy(), minlength=3).tolist() == [10, 2, 0]
@@ -73,7 +73,7 @@ def test_a_domain_with_one_example_is_named() -> None:
         make_split(examples, [], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0)
 
 
-def test_a_target_may_have_one_example_when_all_of_it_is_tested_on() -> None:
+def test_a_target_that_is_reported_whole_may_have_one_example() -> None:
     examples = Examples(torch.zeros(3, 2), torch.zeros(3).long(), torch.tensor([0, 0, 1]), ("c",), ("big", "lone"), "")
     split = make_split(
         examples, [1], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0
@@ -83,7 +83,7 @@ def test_a_target_may_have_one_example_when_all_of_it_is_tested_on() -> None:
         make_split(examples, [1], SplitConfig(split="stratified", validation_fraction=0.2, target_part="in"), seed=0)
 
 
-def test_a_domain_of_few_examples_still_gets_one_for_validation() -> None:
+def test_a_small_domain_still_gets_one_validation_example() -> None:
     examples = Examples(torch.zeros(2, 2), torch.tensor([0, 1]), torch.zeros(2).long(), ("c", "d"), ("few",), "")
     split = make_split(
         examples, [], SplitConfig(split="stratified", validation_fraction=0.2, target_part="all"), seed=0
@@ -92,5 +92,5 @@ def test_a_domain_of_few_examples_still_gets_one_for_validation() -> None:
 
 
 def test_a_target_that_does_not_exist_gets_a_hint() -> None:
-    with pytest.raises(MessiError, match=r"no domain named 'a11'; there are: a1, a2, b1, b2. Did you mean 'a1'\?"):
+    with pytest.raises(MessiError, match=r"no domain named 'a11'; available: a1, a2, b1, b2. Did you mean 'a1'\?"):
         domain_indices(TwoSubsets().load(), ["a11"])

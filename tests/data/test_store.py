@@ -1,4 +1,4 @@
-"""Images are decoded once, whatever happens meanwhile."""
+"""Images are decoded once, even if processes die or the disk is full."""
 
 import csv
 import errno
@@ -71,7 +71,7 @@ def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def prepared(root: Path, decodes: int | None = None) -> Store:
-    """Prepare a folder; all that is in the store must be right, and as many images be decoded as the test says."""
+    """Prepare a folder; check the content of the store and the number of decoded images."""
     progress, listing = Seen(), list_folder(root)
     done = prepare_store(listing, progress)
     for file, picture in zip(listing.files, done.images(listing.files), strict=True):
@@ -81,7 +81,7 @@ def prepared(root: Path, decodes: int | None = None) -> Store:
 
 
 def content(root: Path, home: Path | None = None) -> dict[str, bytes]:
-    """Return all that is in a store."""
+    """Return the whole content of a store."""
     folder = home / "stores" / store_folder(root).name if home else store_folder(root)
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
@@ -104,7 +104,7 @@ def index(folder: Path) -> list[Row]:
     return [Row(*row) for row in rows]
 
 
-def test_every_image_is_decoded_once_and_is_what_read_picture_gives(root: Path) -> None:
+def test_every_image_is_decoded_once_and_equals_read_picture(root: Path) -> None:
     prepared(root, decodes=NUMBER)
     before = content(root)
     prepared(root, decodes=0)
@@ -119,8 +119,8 @@ def test_images_keep_their_aspect_ratio_and_are_at_most_320_pixels_long(root: Pa
 
 
 @pytest.mark.parametrize("what", ["content", "size", "time"])
-def test_a_changed_file_is_decoded_again_and_no_other(root: Path, what: str) -> None:
-    """The bytes of an uncompressed BMP change without its size, those of a PNG with its size but the old time."""
+def test_only_a_changed_file_is_decoded_again(root: Path, what: str) -> None:
+    """An uncompressed BMP changes its bytes but not its size; a PNG changes its size but keeps the old time."""
     file = root / ("a/cat/02.bmp" if what != "size" else "a/cat/03.png")
     before = prepared(root)
     status = file.stat()
@@ -161,7 +161,7 @@ def test_a_new_and_a_removed_file_are_noticed(root: Path) -> None:
     assert tuple(row.file for row in index(done.folder)) == list_folder(root).files
 
 
-def test_a_file_that_was_damaged_later_is_not_taken_from_the_store(root: Path) -> None:
+def test_a_file_damaged_later_is_not_read_from_the_store(root: Path) -> None:
     prepared(root)
     (root / "a/cat/00.png").write_bytes(b"damaged")
     with pytest.raises(MessiError, match=r"a/cat/00\.png cannot be read"):
@@ -186,16 +186,16 @@ class Child:
         self.process.stdin.flush()
 
     def read_until(self, line: str, times: int = 1) -> None:
-        """Let it go on until it has written a line, and leave it waiting there."""
+        """Let the process continue until it has printed a line, and leave it waiting there."""
         while times:
             said = self.read()
-            assert said, f"it ended before it said '{line}'"
+            assert said, f"it ended before it printed '{line}'"
             times -= said == line
             if times:
                 self.answer()
 
     def finish(self) -> list[str]:
-        """Let it go on, and return what it still had to say."""
+        """Let the process continue, and return the rest of its output."""
         rest, _ = self.process.communicate()
         assert self.process.returncode == 0
         return rest.splitlines()
@@ -229,8 +229,8 @@ def test_a_killed_process_loses_no_image_that_it_reported(root: Path, chunks: in
     assert content(root) == undisturbed
 
 
-def test_a_process_may_die_at_any_moment(root: Path, tmp_path: Path) -> None:
-    """A process dies at its first fsync, another at its second and so on; what each leaves is completed by one more."""
+def test_a_process_may_die_at_any_fsync(root: Path, tmp_path: Path) -> None:
+    """One process dies at its first fsync, the next at its second and so on; another one then completes each store."""
     prepared(root)
     undisturbed = content(root)
     command = [sys.executable, str(DRIVER), str(root), str(tmp_path / "homes")]
@@ -243,8 +243,8 @@ def test_a_process_may_die_at_any_moment(root: Path, tmp_path: Path) -> None:
         assert content(root, tmp_path / "homes" / str(moment["sync"])) == undisturbed, moment
 
 
-def test_a_store_that_is_being_written_is_not_taken_for_a_whole_one(root: Path) -> None:
-    """A second process waits for the first, then finds everything done; meanwhile the journal tells of whole images."""
+def test_an_unfinished_store_is_not_taken_for_a_complete_one(root: Path) -> None:
+    """A second process waits for the first, then finds everything done; meanwhile the journal lists complete images."""
     with child(root) as first, child(root) as second:
         first.read_until("advanced 4", times=2)
         folder = store_folder(root)
@@ -253,7 +253,7 @@ def test_a_store_that_is_being_written_is_not_taken_for_a_whole_one(root: Path) 
         half = make_listing(root, [(file, "a", "cat") for file in known])
         progress = Seen()
         pictures = prepare_store(half, progress).images(half.files)
-        assert progress.decoded == 0, "what is whole can be had without waiting"
+        assert progress.decoded == 0, "complete images can be read without waiting"
         for picture, file in zip(pictures, known, strict=True):
             assert torch.equal(picture, read_picture(root / file))
         second.read_until("asks")
@@ -272,8 +272,8 @@ def test_a_process_that_waits_takes_over_when_the_other_dies(root: Path) -> None
 
 
 @pytest.mark.parametrize("part", [0.0, 0.05, 0.5, 0.999])
-def test_a_torn_journal_line_costs_one_image(root: Path, part: float) -> None:
-    """Whatever is left of the last line, even all but the line break, does not count."""
+def test_a_partial_journal_line_costs_one_image(root: Path, part: float) -> None:
+    """A partial last line is ignored, even if only the line break is missing."""
     before = prepared(root)
     journal = before.folder / "journal"
     *lines, last, _ = journal.read_bytes().split(b"\n")
@@ -282,8 +282,8 @@ def test_a_torn_journal_line_costs_one_image(root: Path, part: float) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"\0" * 100 + b"\n", b"{}\n", b"[1, 2]\n", b"\xff\n"])
-def test_journal_lines_that_the_disk_lost_do_not_count(root: Path, garbage: bytes) -> None:
-    """After a power failure a block of a file may be zeros, or what was there before."""
+def test_journal_lines_lost_by_the_disk_are_ignored(root: Path, garbage: bytes) -> None:
+    """After a power failure a block of a file may be zeros or have its earlier content."""
     before = prepared(root)
     journal = before.folder / "journal"
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -291,7 +291,7 @@ def test_journal_lines_that_the_disk_lost_do_not_count(root: Path, garbage: byte
     assert prepared(root, decodes=2).entries.keys() == before.entries.keys()
 
 
-def test_pixels_that_the_disk_lost_are_decoded_again(root: Path) -> None:
+def test_pixels_lost_by_the_disk_are_decoded_again(root: Path) -> None:
     before = prepared(root)
     entries = sorted(before.entries.values(), key=lambda entry: entry.end)
     os.truncate(before.folder / "pixels", entries[-4].end - 1)
@@ -299,7 +299,7 @@ def test_pixels_that_the_disk_lost_are_decoded_again(root: Path) -> None:
 
 
 def test_lost_pixels_are_not_confused_with_those_written_in_their_place(root: Path) -> None:
-    """The journal knows an image whose pixels were lost; another one is decoded in their place before it is."""
+    """The journal lists an image whose pixels were lost; another image is decoded in their place first."""
     before = prepared(root)
     lost = max(before.entries.values(), key=lambda entry: entry.end)
     os.truncate(before.folder / "pixels", lost.offset)
@@ -309,7 +309,7 @@ def test_lost_pixels_are_not_confused_with_those_written_in_their_place(root: Pa
     prepared(root, decodes=1)
 
 
-def test_a_journal_without_pixels_counts_for_nothing(root: Path) -> None:
+def test_a_journal_without_pixels_is_ignored(root: Path) -> None:
     done = prepared(root)
     (done.folder / "pixels").unlink()
     prepare_store(make_listing(root, [("b/cat/11.bmp", "b", "cat")]), LogProgress())
@@ -324,17 +324,17 @@ def mount(place: Path, options: str) -> None:
 
 @pytest.fixture(name="disk")
 def _disk(home: Path) -> Iterator[Path]:
-    """MESSI_HOME on a disk of half a megabyte, which the images do not fit on."""
+    """MESSI_HOME on a disk of half a megabyte, too small for the images."""
     home.mkdir()
     mount(home, "size=512k")
     yield home
     subprocess.run(["umount", "--lazy", str(home)], check=True)
 
 
-def test_a_full_disk_loses_nothing_and_with_more_room_the_same_call_goes_on(
+def test_a_full_disk_loses_nothing_and_the_same_call_continues_with_more_space(
     root: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "require_space", lambda *_, **__: None)  # the disk is filled by others meanwhile
+    monkeypatch.setattr(store, "require_space", lambda *_, **__: None)  # others fill the disk in the meantime
     progress, listing = Seen(), list_folder(root)
     with pytest.raises(MessiError, match=r"^Could not write .*pixels: No space left on device\. [^.]*intact; .*\.$"):
         prepare_store(listing, progress)
@@ -347,7 +347,7 @@ def test_a_full_disk_loses_nothing_and_with_more_room_the_same_call_goes_on(
 
 @pytest.mark.parametrize("sync", [1, 2, 3, 10, 11, 12])
 def test_a_disk_that_is_full_at_any_sync_loses_nothing(root: Path, sync: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Network file systems tell of a full disk only then; there are two for each chunk and two for the index."""
+    """Network file systems report a full disk only at a sync; there are two for each chunk and two for the index."""
     real, calls = os.fsync, iter(range(1, 10_000))
 
     def fsync(handle: int) -> None:
@@ -363,7 +363,7 @@ def test_a_disk_that_is_full_at_any_sync_loses_nothing(root: Path, sync: int, mo
     assert len(index(done.folder)) == NUMBER
 
 
-def test_too_little_room_is_told_before_anything_is_decoded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_space_is_reported_before_anything_is_decoded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The 20 images take 4 * (40 * 32 + 320 * 128 + 72 * 320 + 1 + 33 * 7) * 3 bytes, all of which are sampled."""
     needed = 4 * (40 * 32 + 320 * 128 + 72 * 320 + 1 + 33 * 7) * 3
     real, progress = shutil.disk_usage(root), Seen()
@@ -378,7 +378,7 @@ def test_too_little_room_is_told_before_anything_is_decoded(root: Path, monkeypa
     prepared(root, decodes=NUMBER)
 
 
-def test_a_store_that_may_only_be_read_serves_if_it_is_whole(root: Path, disk: Path) -> None:
+def test_a_complete_store_may_be_read_only(root: Path, disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
     before = prepared(root)
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
@@ -390,7 +390,7 @@ def test_a_store_that_may_only_be_read_serves_if_it_is_whole(root: Path, disk: P
         prepare_store(list_folder(root), LogProgress())
 
 
-def test_the_index_tells_another_program_where_each_image_is(root: Path) -> None:
+def test_other_programs_can_locate_every_image_by_the_index(root: Path) -> None:
     folder = prepared(root).folder
     pixels = np.fromfile(folder / "pixels", np.uint8)
     rows, listing = index(folder), list_folder(root)
@@ -410,7 +410,7 @@ def test_a_lost_index_is_written_again(root: Path) -> None:
     assert content(root) == before
 
 
-def test_the_fingerprint_follows_content_name_label_domain_and_order(root: Path) -> None:
+def test_the_fingerprint_changes_with_content_name_label_domain_and_order(root: Path) -> None:
     rows = [("a/cat/00.png", "a", "cat"), ("a/cat/01.jpg", "a", "dog"), ("b/dog/19.jpg", "b", "cat")]
     changes: dict[str, Callable[[], list[tuple[str, str, str]]]] = {
         "nothing": lambda: rows,
@@ -434,7 +434,7 @@ def test_the_fingerprint_follows_content_name_label_domain_and_order(root: Path)
     assert prepare_store(parts, LogProgress()).fingerprint(parts) not in seen.values()
 
 
-def test_the_fingerprint_does_not_depend_on_place_and_time(root: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_does_not_depend_on_path_and_time(root: Path, tmp_path: Path) -> None:
     first = Folder(path=str(root)).load().fingerprint
     shutil.copytree(root, tmp_path / "copy", copy_function=shutil.copyfile)
     assert Folder(path=str(tmp_path / "copy")).load().fingerprint == first
@@ -455,11 +455,13 @@ def test_two_tables_under_one_root_share_a_store(root: Path) -> None:
             torch.equal(picture, read_picture(root / file))
             for picture, file in zip(examples.inputs, chosen, strict=True)
         )
-        assert {row.label for row in index(store_folder(root))} == {name}, "the index is that of the last one asked for"
+        assert {row.label for row in index(store_folder(root))} == {name}, (
+            "the index belongs to the table that was loaded last"
+        )
     assert decoded == [12, 8, 0, 0]
 
 
-def test_one_folder_has_one_store_by_whatever_path(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_has_one_store_for_all_its_paths(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "link").symlink_to(root)
     prepared(root, decodes=NUMBER)
     prepared(tmp_path / "link", decodes=0)
@@ -468,14 +470,16 @@ def test_one_folder_has_one_store_by_whatever_path(root: Path, tmp_path: Path, m
     assert len(list(store_folder(root).parent.iterdir())) == 1
 
 
-def test_folders_of_one_name_have_stores_of_their_own(root: Path, tmp_path: Path) -> None:
+def test_folders_of_the_same_name_have_separate_stores(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root, tmp_path / "other" / root.name)
     prepared(root, decodes=NUMBER)
     prepared(tmp_path / "other" / root.name, decodes=NUMBER)
 
 
-def test_names_that_are_no_text_go_the_whole_way(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux allows any bytes in a name: in those of the files, of the folder and of MESSI_HOME."""
+def test_names_that_are_not_utf8_can_be_stored_and_loaded(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux allows any bytes in names: of files, of the folder and of MESSI_HOME."""
     odd = os.fsdecode(b"caf\xe9 \xff\n")
     monkeypatch.setenv("MESSI_HOME", str(tmp_path / f"home {odd}"))
     place = root.rename(tmp_path / odd)

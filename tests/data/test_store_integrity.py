@@ -1,4 +1,4 @@
-"""No pixel that was damaged in the store is trained on, and messi data verify finds all damage."""
+"""Damaged pixels of a store are never used for training, and ``messi data verify`` finds all damage."""
 
 import json
 import os
@@ -29,7 +29,7 @@ DAMAGED = "photo/upright/0.png"
 
 @pytest.fixture(name="root")
 def _root(make_folder: MakeFolder) -> Path:
-    """Return a folder of 12 images that were decoded."""
+    """Return a folder of 12 images in the store."""
     root = make_folder(images=2)
     Folder(path=str(root)).load()
     return root
@@ -59,20 +59,20 @@ def images(root: Path) -> Images:
 
 
 SENTENCE = (
-    rf"^The decoded pixels of {DAMAGED} in .* are damaged; delete that folder, and the images are decoded again\.$"
+    rf"^The decoded pixels of {DAMAGED} in .* are damaged; delete that folder to have the images decoded again\.$"
 )
 
 
 @pytest.mark.parametrize("read", [list, Images.check, Images.stack, Images.gather, _checked])
 def test_damaged_pixels_are_refused_however_they_are_read(read: Callable[[Images], object], root: Path) -> None:
-    """One by one, all at once, for a batch, and before they go to a GPU."""
+    """One by one, all at once, for a batch, and before they are copied to a GPU."""
     read(images(root))
     damage(root)
     with pytest.raises(MessiError, match=SENTENCE):
         read(images(root))
 
 
-def test_only_what_is_read_is_looked_at_and_only_once(root: Path) -> None:
+def test_only_the_pixels_that_are_read_are_verified_and_only_once(root: Path) -> None:
     damage(root)
     files = list_folder(root).files
     loaded, place = images(root), files.index(DAMAGED)
@@ -84,7 +84,7 @@ def test_only_what_is_read_is_looked_at_and_only_once(root: Path) -> None:
             loaded[place]
     pixels = loaded.pixels.clone()
     other = 0 if place else 1
-    loaded.pixels[int(loaded.offsets[other])] ^= 1  # what this process itself does with its copy is its own affair
+    loaded.pixels[int(loaded.offsets[other])] ^= 1  # this process may change its own copy
     assert not torch.equal(loaded.pixels, pixels)
     loaded[other]
 
@@ -112,18 +112,18 @@ def test_verify_names_damaged_pixels_and_has_exit_code_1(root: Path, capsys: pyt
 
 
 def test_verify_reads_the_files_again(root: Path) -> None:
-    """A file with other bytes of the same number and with the same time is taken for the one that was decoded."""
+    """Otherwise, a file with other bytes but the same size and time is taken for the one that was decoded."""
     file = root / "sketch/across/1.png"
     status = file.stat()
     flip(file, status.st_size // 2)
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     _, findings = verify(list_folder(root), store_of(root), None)
-    text = f"{file} has changed since it was decoded; 'touch' it, and it is decoded again"
+    text = f"{file} has changed since it was decoded; 'touch' it to have it decoded again"
     assert [(finding.kind, finding.text) for finding in findings] == [("changed", text)]
 
 
 def test_no_changed_byte_of_the_journal_changes_what_is_loaded(root: Path) -> None:
-    """A damaged line is that of an image which is decoded again."""
+    """The image of a damaged line is decoded again."""
     before = Folder(path=str(root)).load()
     journal = store_folder(root) / "journal"
     whole = journal.read_bytes()
@@ -147,7 +147,7 @@ def test_swapped_lines_and_lines_of_another_store_give_no_other_image(root: Path
 
 
 def make_old(root: Path) -> Path:
-    """Write the journal as messi 0.1 did."""
+    """Rewrite the journal in the format of messi 0.1."""
     journal = store_folder(root) / "journal"
     lines = [json.loads(line.rpartition(b"]")[0] + b"]") for line in journal.read_bytes().splitlines()]
     journal.write_text("".join(json.dumps(line[:7]) + "\n" for line in lines))
@@ -185,7 +185,7 @@ def test_verify_finds_damage_in_a_store_of_0_1_and_adds_no_checksum_of_it(root: 
     "line", ['["a", "0", 1, 1, 5, 5, "d"]', '["a", -9, 1, 1, 5, 5, "d"]', '["a", 0, 0, 1, 5, 5, "d"]', "[1, 2]",
              '["a", 0, 1, 1, 5, 5, "d", "no checksum of this line"]', '["a", 0, 1, 1.5, 5, 5, "d"]', "7]", "]"],
 )  # fmt: skip
-def test_lines_that_nobody_wrote_do_not_count(line: str, root: Path) -> None:
+def test_lines_that_messi_does_not_write_are_ignored(line: str, root: Path) -> None:
     before = Folder(path=str(root)).load()
     with (store_folder(root) / "journal").open("a") as journal:
         journal.write(line + "\n")
@@ -194,7 +194,7 @@ def test_lines_that_nobody_wrote_do_not_count(line: str, root: Path) -> None:
 
 @pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("name", ["journal", "pixels"])
-def test_a_store_whose_files_are_pipes_gets_one_sentence(name: str, alone: bool, root: Path) -> None:
+def test_a_store_of_pipes_gives_one_sentence(name: str, alone: bool, root: Path) -> None:
     path = store_folder(root) / name
     if alone:
         for file in path.parent.iterdir():

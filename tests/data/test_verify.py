@@ -1,4 +1,4 @@
-"""Whether data is what it should be, and how it looks."""
+"""Verification of data, and the contact sheet."""
 
 import hashlib
 import os
@@ -69,7 +69,7 @@ def test_missing_and_extra_images_are_counted_by_domain_and_class(root: Path) ->
         ("extra", "a/dog has 4 images, 1 more than the expected 3"),
         ("missing", "b/cat has 0 of 3 images"),
     ]
-    assert found(root) == [], "nobody knows what should be there"
+    assert found(root) == [], "the expected content is unknown"
 
 
 def test_unknown_classes_and_domains_are_extra(root: Path) -> None:
@@ -94,7 +94,7 @@ def test_corrupt_and_stray_files_are_named(root: Path) -> None:
     kinds = dict.fromkeys(("corrupt", "ignored"), "")
     for kind, text in found(root, manifest(RIGHT)):
         kinds[kind] += text
-    assert kinds.keys() == {"corrupt", "ignored"}, "they are there, so none is missing"
+    assert kinds.keys() == {"corrupt", "ignored"}, "they exist, so none is missing"
     assert f"{root}/a/cat/0.png cannot be read: it is damaged" in kinds["corrupt"]
     assert f"{root}/b/dog/1.png cannot be read: No such file or directory" in kinds["corrupt"]
     assert kinds["ignored"] == "b/notes.txt is not an image file in a class folder"
@@ -110,7 +110,7 @@ def test_copies_matter_across_domains_and_under_two_classes(root: Path) -> None:
     ]
 
 
-def test_the_nearest_version_is_compared_with(root: Path) -> None:
+def test_data_is_compared_with_the_nearest_version(root: Path) -> None:
     versions = [
         version("small", {"a": [1, 1], "b": [1, 1]}),
         version("near", {"a": [3, 3], "b": [3, 2]}),
@@ -133,7 +133,7 @@ def test_a_version_may_know_totals_by_domain_or_by_official_part(root: Path) -> 
 
 
 def tree(root: Path) -> str:
-    """Name, zero byte and digest of every file, in order of the names' characters."""
+    """Hash name, zero byte and digest of every file, in the order of the names."""
     digest = hashlib.sha256()
     for file in sorted(str(path.relative_to(root)) for path in root.rglob("*.png")):
         digest.update(os.fsencode(file) + b"\0" + hashlib.sha256((root / file).read_bytes()).digest())
@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_opened_is_not_the_published_one(root: Path) -> No
 
 
 def color(domain: int, label: int) -> tuple[int, int, int]:
-    """A colour that neither the text nor the paper has."""
+    """Return a colour that neither the text nor the background has."""
     return 255, 2 * label, 5 * domain
 
 
@@ -179,7 +179,7 @@ def examples(
 
 
 def where(sheet: Image.Image, wanted: tuple[int, int, int]) -> tuple[int, int, int, int]:
-    """Return left, top, width and height of the area of a colour, which has no other colour within."""
+    """Return left, top, width and height of the area of a colour, which must contain no other colour."""
     y, x = np.nonzero((np.asarray(sheet) == wanted).all(-1))
     left, top, width, height = int(x.min()), int(y.min()), int(np.ptp(x)) + 1, int(np.ptp(y)) + 1
     assert len(x) == width * height
@@ -215,11 +215,11 @@ def test_a_class_that_a_domain_lacks_is_an_empty_cell() -> None:
     left, top = where(whole, color(0, 1))[:2]
     cell = np.asarray(sheet)[top : top + 96, left : left + 96]
     assert (cell[[0, 0, -1, -1], [0, -1, 0, -1]] == EMPTY).all()
-    assert (cell != EMPTY).any(), "it says so"
+    assert (cell != EMPTY).any(), "it is labelled as empty"
     assert not (np.asarray(sheet) == color(0, 1)).all(-1).any()
 
 
-def test_of_very_many_evenly_spaced_ones_are_shown_and_the_rest_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_very_many_evenly_spaced_ones_are_shown_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
     real = ImageDraw.ImageDraw.text
 
@@ -258,7 +258,7 @@ def test_images_of_one_or_two_channels_are_shown(channels: int) -> None:
     assert where(sheet, (200, 200, 200) if channels == 1 else (200, 200, 0))[2:] == (96, 96)
 
 
-def test_there_is_no_picture_of_features() -> None:
+def test_features_have_no_contact_sheet() -> None:
     features = Examples(
         torch.rand(2, 3), torch.tensor([0, 1]), torch.tensor([0, 0]), ("a", "b"), ("c",), fingerprint=""
     )
@@ -267,6 +267,6 @@ def test_there_is_no_picture_of_features() -> None:
 
 
 def test_the_sheet_of_a_folder_shows_its_images(root: Path) -> None:
-    """The middle one of the three of each class is red 1, 4, 7 and 10."""
+    """The middle image of the three in each class has the red values 1, 4, 7 and 10."""
     sheet = contact_sheet(Folder(path=str(root)).load())
     assert [where(sheet, (red, 0, 0))[2:] for red in (1, 4, 7, 10)] == [(96, 72)] * 4

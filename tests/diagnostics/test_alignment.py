@@ -18,7 +18,7 @@ def test_single_points_by_hand() -> None:
     assert found[[0, 2], 1].isnan().all()
 
 
-def test_a_class_that_nobody_has_is_empty() -> None:
+def test_a_class_without_examples_is_empty() -> None:
     found = class_conditional_energy(FEATURES, LABELS, DOMAINS, num_classes=3, num_domains=3)
     assert found[:, 2].isnan().all()
 

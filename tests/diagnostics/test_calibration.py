@@ -24,7 +24,7 @@ def test_three_bins_by_hand() -> None:
     assert found.ece == pytest.approx((0.4 + 0.36 + 0.19 + 2 * 0.46) / 5)
 
 
-def test_who_is_always_sure_and_right_has_no_error_and_is_in_the_last_bin() -> None:
+def test_certain_and_correct_predictions_have_no_error_and_are_in_the_last_bin() -> None:
     tally = CalibrationTally()
     tally.update(torch.tensor([[1e4, 0.0], [0.0, 1e4]]), torch.tensor([0, 1]))
     found = tally.result()
@@ -32,13 +32,13 @@ def test_who_is_always_sure_and_right_has_no_error_and_is_in_the_last_bin() -> N
     assert [(one.confidence, one.count) for one in found.bins] == [(1.0, 2)]
 
 
-def test_no_answers_are_not_called_calibrated() -> None:
+def test_without_predictions_there_is_no_calibration_error() -> None:
     found = CalibrationTally().result()
     assert math.isnan(found.ece)
     assert found.bins == ()
 
 
-def test_answers_drawn_from_the_probabilities_are_calibrated() -> None:
+def test_labels_drawn_from_the_probabilities_are_calibrated() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(40_000, 4, generator=generator) * 2
     labels = torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(1)

@@ -36,7 +36,7 @@ def of_messi() -> dict[str, Any]:
     return document
 
 
-def test_who_and_what(of_messi: dict[str, Any]) -> None:
+def test_the_document_names_the_model_and_the_examples(of_messi: dict[str, Any]) -> None:
     assert of_messi.keys() == FOR_ALL | OF_FEATURES | WITH_EXPERTS
     assert of_messi["router"] == "head"
     assert of_messi["domains"] == ["photo", "sketch"]
@@ -55,7 +55,7 @@ def test_routing_and_slots_are_those_of_the_examples(of_messi: dict[str, Any]) -
     assert tables["dead_threshold"] == 0.01
     emus = routing[(data.domains[: 2 * PER_DOMAIN] == 1) & (data.labels[: 2 * PER_DOMAIN] == 2)]
     assert tables["by_class"][2] == pytest.approx(emus.mean(0).tolist(), rel=1e-3), "photo has no emu"
-    assert "by_domain_and_class" not in tables, "the records have it"
+    assert "by_domain_and_class" not in tables, "the records contain it"
     assert [len(tables[name]) for name in ("by_domain", "by_class")] == [2, 3]
     slots = of_messi["slots"]
     assert (slots["pairs"], slots["sharpness"]) == ([[0, 1]], 4.0)
@@ -91,7 +91,7 @@ def test_the_embedding_has_a_row_for_each_example_of_every_kind(of_messi: dict[s
     assert set(embedding["expert"]) <= set(range(6))
 
 
-def test_pictures_show_whom_experts_are_for_and_the_mistakes_in_every_domain(of_messi: dict[str, Any]) -> None:
+def test_pictures_show_the_examples_of_every_expert_and_mistakes_in_every_domain(of_messi: dict[str, Any]) -> None:
     pictures = of_messi["pictures"]
     assert [len(shown) for shown in pictures["experts"]] == [8] * 6
     for shown in pictures["experts"]:
@@ -100,7 +100,7 @@ def test_pictures_show_whom_experts_are_for_and_the_mistakes_in_every_domain(of_
         assert all(one.keys() == {"src", "class", "domain", "weight"} for one in shown)
     assert pictures["mistakes"].keys() == {"paint"}
     assert pictures["source_mistakes"].keys() == {"photo", "sketch"}
-    assert [len(shown) for shown in pictures["source_mistakes"].values()] == [3, 3], "of more than that"
+    assert [len(shown) for shown in pictures["source_mistakes"].values()] == [3, 3], "of a larger number"
     for one in [*pictures["mistakes"]["paint"], *pictures["source_mistakes"]["sketch"]]:
         assert one.keys() == {"src", "class", "predicted", "confidence"}
         assert one["class"] != one["predicted"]
@@ -114,11 +114,11 @@ def test_a_method_without_a_router_has_no_such_parts() -> None:
     assert document["pictures"].keys() == {"mistakes", "source_mistakes"}
 
 
-def test_experts_in_blocks_are_told_of_too() -> None:
+def test_experts_in_blocks_are_included() -> None:
     document = diagnose(make("gmoe"), loader_of(examples()), ACCURACY)
     assert document["router"] == "blocks"
     assert document["routing"]["entropy"] == 0, "one expert for each"
-    assert 0 < document["similarity"]["mean_off_diagonal"] < 1, "copies that have gone a little apart"
+    assert 0 < document["similarity"]["mean_off_diagonal"] < 1, "copies that have diverged slightly"
 
 
 class Guess(Algorithm):
@@ -131,7 +131,7 @@ class Guess(Algorithm):
         return Prediction(logits=inputs.mean((2, 3)))
 
 
-def test_a_method_that_tells_nothing_of_its_inside_has_a_document() -> None:
+def test_a_method_that_only_predicts_has_a_document() -> None:
     assert diagnose(Guess(), loader_of(examples()), ACCURACY).keys() == FOR_ALL
 
 
@@ -145,7 +145,7 @@ def test_a_run_may_have_no_validation_data_of_its_sources_and_no_target() -> Non
     assert diagnose(make("messi"), loader, nothing)["accuracy"] == nothing
 
 
-def test_what_takes_two_domains_is_left_out_where_there_is_one() -> None:
+def test_measures_of_two_domains_are_left_out_if_there_is_one() -> None:
     accuracy = {"source_val": {"sketch": 0.5}, "target": {"paint": 0.5}}
     document = diagnose(make("messi"), loader_of(examples(), sources=(1,)), accuracy)
     assert not {"discrepancy", "probe"} & document.keys()
@@ -153,7 +153,7 @@ def test_what_takes_two_domains_is_left_out_where_there_is_one() -> None:
     assert document["routing"]["template_divergence"] is None
 
 
-def test_no_more_examples_are_looked_at_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_examples_can_be_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "PER_DOMAIN", 7)
     assert diagnose(make("erm"), loader_of(examples()), ACCURACY)["examples"] == 14
     monkeypatch.setattr(recording, "IN_ALL", 8)
@@ -166,11 +166,11 @@ def test_a_run_leaves_its_document_with_the_accuracy_of_its_result(tmp_path: Pat
     assert document["accuracy"]["target"] == plain(result.target)
     assert document["accuracy"]["source_val"] == plain(result.source_val)
     assert document["domains"] == ["a1", "a2", "b1"]
-    assert "pictures" not in document, "features are no pictures"
+    assert "pictures" not in document, "features have no pictures"
     assert folders[0].diagnostics.read_bytes() == folders[1].diagnostics.read_bytes()
 
 
-def test_numbers_are_rounded_and_what_is_none_is_null() -> None:
+def test_numbers_are_rounded_and_nan_is_null() -> None:
     assert plain({"a": 1 / 3, "b": [math.nan, 12345.6, 7], "c": torch.tensor([1.0, math.inf])}) == {
         "a": 0.3333,
         "b": [None, 12350.0, 7],

@@ -54,7 +54,7 @@ def test_two_coins_are_independent_until_their_parity_is_known() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_conditional_information_is_that_of_the_definition(seed: int) -> None:
+def test_conditional_information_matches_the_definition(seed: int) -> None:
     assert mutual_information(drawn(seed), "a", "b", given="c") == pytest.approx(by_loops(drawn(seed)), abs=1e-13)
 
 
@@ -71,7 +71,7 @@ def test_the_laws_hold(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_function_of_a_variable_tells_more_than_it_does(seed: int) -> None:
+def test_no_function_of_a_variable_has_more_information_than_the_variable(seed: int) -> None:
     joint = drawn(seed)
     before = mutual_information(joint, "a", "b", given="c")
     after = [mutual_information(joint.mapped("b", g, "g"), "a", "g", given="c") for g in partitions(4)]
@@ -81,7 +81,7 @@ def test_no_function_of_a_variable_tells_more_than_it_does(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_product_is_independent_and_its_slightest_change_is_not(seed: int) -> None:
+def test_a_product_is_independent_and_a_slight_change_is_not(seed: int) -> None:
     rng = np.random.default_rng(seed)
     table = np.einsum("ac,bc->abc", rng.random((3, 2)) + 0.1, rng.random((4, 2)) + 0.1)
     joint = Joint.of(table, ("a", "b", "c"))
@@ -91,14 +91,14 @@ def test_a_product_is_independent_and_its_slightest_change_is_not(seed: int) -> 
     assert not independent(Joint.of(table, ("a", "b", "c")), "a", "b", given="c")
 
 
-def test_a_marginal_comes_in_the_order_asked_for() -> None:
+def test_a_marginal_has_the_requested_order() -> None:
     joint = drawn(0)
     marginal = joint.marginal(("c", "a"))
     assert marginal.axes == ("c", "a")
     np.testing.assert_allclose(marginal.table, joint.table.sum(1).T)
 
 
-def test_an_event_keeps_its_values_alone_and_sums_to_one() -> None:
+def test_conditioning_keeps_only_the_event_and_sums_to_one() -> None:
     joint = Joint.of([[1, 2], [3, 4], [5, 6]], ("a", "b")).given("a", (0, 2))
     np.testing.assert_allclose(joint.table, np.array([[1, 2], [0, 0], [5, 6]]) / 14)
 
@@ -109,12 +109,12 @@ def test_a_function_of_a_variable_adds_the_probabilities_of_what_it_merges() -> 
     np.testing.assert_allclose(joint.table, np.array([[5, 2], [40, 16]]) / 63)
 
 
-def test_a_tensor_is_as_good_as_an_array() -> None:
+def test_a_tensor_gives_the_same_as_an_array() -> None:
     weights = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
     np.testing.assert_array_equal(Joint.of(weights, ("a", "b")).table, Joint.of(weights.numpy(), ("a", "b")).table)
 
 
-def test_the_functions_of_a_variable_are_as_many_as_bell_numbers_and_all_different() -> None:
+def test_the_number_of_functions_is_the_bell_number_and_all_are_different() -> None:
     for size, number in enumerate((1, 1, 2, 5, 15, 52, 203)):
         found = list(partitions(size))
         blocks = {frozenset(frozenset(np.flatnonzero(np.array(p) == b)) for b in set(p)) for p in found}
@@ -131,7 +131,7 @@ def test_the_functions_of_a_variable_are_as_many_as_bell_numbers_and_all_differe
         ([1, math.nan], ("a",), "weights must be finite"),
     ],
 )
-def test_what_is_no_distribution_is_named(weights: list[float], axes: tuple[str, ...], message: str) -> None:
+def test_an_invalid_distribution_is_named(weights: list[float], axes: tuple[str, ...], message: str) -> None:
     with pytest.raises(MessiError, match=message):
         Joint.of(weights, axes)
 

@@ -23,7 +23,7 @@ def inputs() -> Tensor:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
-def test_every_method_tells_of_the_answer_that_it_gives(name: str) -> None:
+def test_every_recording_contains_the_prediction_of_its_method(name: str) -> None:
     algorithm: Any = make(name)
     with torch.no_grad():
         answer, inside = algorithm.predict(inputs()), algorithm.inspect(inputs())
@@ -51,7 +51,7 @@ def test_the_classifier_of_messi_reads_the_routed_mixture_of_the_outputs() -> No
 
 
 @pytest.mark.parametrize("name", ["gmoe", "omoe"])
-def test_the_outputs_of_a_block_are_those_of_each_mlp_for_the_class_token(name: str) -> None:
+def test_the_outputs_of_a_block_match_each_mlp_on_the_class_token(name: str) -> None:
     algorithm = make(name)
     layer: Any = [module for module in algorithm.modules() if isinstance(module, MoeLayer)][-1]
     entered: list[Tensor] = []
@@ -59,14 +59,14 @@ def test_the_outputs_of_a_block_are_those_of_each_mlp_for_the_class_token(name: 
     with torch.no_grad():
         inside = algorithm.inspect(inputs())
     assert inside.experts is not None
-    assert not layer.experts._forward_hooks, "nothing stays behind"
+    assert not layer.experts._forward_hooks, "nothing is kept"
     experts = layer.experts
     for e, found in enumerate(inside.experts.outputs):
         hidden = functional.gelu(entered[0] @ experts.weight_in[e] + experts.bias_in[e])
         torch.testing.assert_close(found, hidden @ experts.weight_out[e] + experts.bias_out[e])
 
 
-def test_slots_of_dynmoe_that_are_not_in_use_are_no_experts() -> None:
+def test_unused_slots_of_dynmoe_are_not_experts() -> None:
     algorithm: Any = make("dynmoe")
     algorithm._layers()[-1].active.copy_(torch.tensor([1, 0, 1, 0, 0, 0, 1, 0], dtype=torch.bool))
     with torch.no_grad():
@@ -81,12 +81,12 @@ def test_every_example_of_a_role_is_recorded_once_with_its_label_and_domain() ->
     traces = list(trace(algorithm, loader_of(data, sources=(1, 0)), "source_val"))
     found, domains = (torch.cat([getattr(one, name) for one in traces]) for name in ("examples", "domains"))
     assert found.tolist() == [*range(70, 140), *range(70)]
-    assert domains.tolist() == [0] * 70 + [1] * 70, "places in the list of domains"
+    assert domains.tolist() == [0] * 70 + [1] * 70, "positions in the list of domains"
     assert torch.equal(torch.cat([one.labels for one in traces]), data.labels[found])
-    assert algorithm.training, "as it was"
+    assert algorithm.training, "as before"
 
 
-def test_at_most_some_of_each_domain() -> None:
+def test_the_number_of_examples_per_domain_can_be_limited() -> None:
     traces = list(trace(make("erm"), loader_of(examples()), "source_val", most=5))
     assert [one.examples.tolist() for one in traces] == [
         list(range(0, PER_DOMAIN, 4)),
@@ -99,7 +99,7 @@ def test_a_sealed_target_stays_sealed() -> None:
         next(trace(make("erm"), loader_of(examples(), opened=False), "target"))
 
 
-def test_who_asks_for_the_experts_of_a_method_without_a_router_is_told_so() -> None:
+def test_asking_a_method_without_router_for_experts_gives_an_error() -> None:
     one = next(trace(make("erm"), loader_of(examples()), "source_val"))
     with pytest.raises(MessiError, match="This method has no router"):
         _ = one.experts

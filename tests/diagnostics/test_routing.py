@@ -80,7 +80,7 @@ def test_domains_that_route_a_class_to_different_experts_by_hand() -> None:
     assert template_divergence(cells) == pytest.approx(mixed - math.log(2) / 2)
 
 
-def test_a_class_that_one_domain_has_does_not_count() -> None:
+def test_a_class_of_only_one_domain_is_ignored() -> None:
     cells = torch.tensor([[[1.0, 0.0], [0.3, 0.7]], [[0.0, 1.0], [NAN, NAN]]])
     assert template_divergence(cells) == pytest.approx(template_divergence(cells[:, :1]))
     assert math.isnan(template_divergence(cells[:, 1:]))

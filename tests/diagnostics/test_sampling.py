@@ -9,7 +9,7 @@ def test_spaced_places() -> None:
     assert spaced(0, 5).tolist() == []
 
 
-def test_cells_keep_what_they_have_up_to_the_limit() -> None:
+def test_cells_keep_their_examples_up_to_the_limit() -> None:
     labels = torch.tensor([0] * 10 + [1] * 2 + [0] * 3)
     domains = torch.tensor([0] * 12 + [1] * 3)
     rows = at_most_per_cell(labels, domains, most=3, generator=torch.Generator().manual_seed(0))
@@ -18,14 +18,14 @@ def test_cells_keep_what_they_have_up_to_the_limit() -> None:
     assert rows[3:].tolist() == [10, 11, 12, 13, 14]
 
 
-def test_every_example_of_a_cell_is_as_likely() -> None:
+def test_every_example_of_a_cell_is_equally_likely() -> None:
     generator, zeros = torch.Generator().manual_seed(0), torch.zeros(6, dtype=torch.long)
     drawn = torch.cat([at_most_per_cell(zeros, zeros, most=2, generator=generator) for _ in range(600)])
     # 200 each on average, with a standard deviation of 11.5.
     assert (torch.bincount(drawn, minlength=6) - 200).abs().max() < 46
 
 
-def test_groups_get_as_many_places_and_many_groups_are_thinned_out() -> None:
+def test_groups_get_equally_many_places_and_very_many_groups_are_thinned_out() -> None:
     groups = torch.tensor([0] * 100 + [1] * 2 + [2] * 50)
     rows = balanced(groups, most=30)
     assert torch.bincount(groups[rows]).tolist() == [10, 2, 10]

@@ -19,7 +19,7 @@ def test_responsibilities_by_hand() -> None:
     assert found[1:].isnan().all()
 
 
-def test_they_are_the_weights_of_the_loss_where_a_batch_is_all_there_is() -> None:
+def test_they_equal_the_weights_of_the_loss_if_one_batch_is_all_data() -> None:
     generator = torch.Generator().manual_seed(0)
     routing = torch.rand(24, 3, generator=generator).softmax(-1)
     labels, domains = torch.arange(24) % 2, torch.arange(24) // 8
@@ -43,7 +43,7 @@ def test_correlation_by_hand_over_the_slots_that_both_have() -> None:
 
 @pytest.mark.parametrize("value", [0.25, 0.7, torch.sigmoid(torch.tensor(4.0, dtype=torch.float64)).item() ** 2])
 def test_constant_weights_have_no_correlation_though_their_mean_is_rounded(value: float) -> None:
-    """Of a single expert all weights are the same; 126 times 0.7, and their mean, are not exact in binary."""
+    """A single expert has equal weights; the mean of 126 times 0.7 is not exact in binary."""
     constant = torch.full((126,), value, dtype=torch.float64)
     nearly = constant + 1e-16 * torch.arange(126)
     varied = torch.linspace(0.3, 0.9, 126, dtype=torch.float64)
@@ -64,11 +64,11 @@ def test_top_slots_and_their_overlap_by_hand() -> None:
     assert overlap(half, half) == 1
 
 
-def test_of_equal_weights_the_first_are_taken() -> None:
+def test_of_equal_weights_the_first_are_selected() -> None:
     assert top_slots(torch.ones(4), share=0.5).tolist() == [True, True, False, False]
 
 
 @pytest.mark.parametrize("share", [0.0, 1.5, 10])
-def test_a_share_that_is_none_is_named(share: float) -> None:
+def test_an_invalid_fraction_is_named(share: float) -> None:
     with pytest.raises(MessiError, match="share must be above 0 and at most 1"):
         top_slots(torch.ones(4), share=share)

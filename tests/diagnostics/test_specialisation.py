@@ -21,8 +21,8 @@ def test_equal_orthogonal_and_opposite_experts_by_hand() -> None:
     assert found.mean_off_diagonal == pytest.approx(-1 / 3)
 
 
-def test_the_cosine_is_a_mean_over_examples_and_not_one_of_the_means() -> None:
-    # The same in one example and opposite in the other, where both are much longer.
+def test_the_cosine_is_averaged_over_examples_and_not_of_the_means() -> None:
+    # Equal in one example and opposite in the other, where both are much longer.
     outputs = torch.tensor([[[1.0], [9.0]], [[1.0], [-9.0]]])
     assert tallied(outputs, size=1).result().cosine[0, 1].item() == 0
 
@@ -44,5 +44,5 @@ def test_batches_give_the_rank_of_the_matrix_of_all_outputs() -> None:
     assert tallied(outputs, size=7).result().effective_rank == pytest.approx(effective_rank(singular), rel=1e-5)
 
 
-def test_one_expert_alone_has_no_pair() -> None:
+def test_a_single_expert_has_no_pair() -> None:
     assert math.isnan(tallied(torch.ones(1, 2, 3)).result().mean_off_diagonal)

@@ -1,4 +1,4 @@
-"""Small point clouds, their padded batches, and what they are compared with."""
+"""Small point clouds, their padded batches, and reference values."""
 
 import math
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def mean_of_costs(x: Tensor, y: Tensor) -> float:
 
 
 def converged_twin(x: Tensor, y: Tensor, *, epsilon: float, iterations: int = 300) -> Tensor:
-    """Return the twin's value after making sure that it is the converged one: the rows have their mass, too."""
+    """Return the twin's value after checking that it has converged: the rows have their mass, too."""
     value, plan = reference.entropic_ot(x, y, epsilon=epsilon, iterations=iterations)
     assert float((plan.sum(1) * len(x) - 1).abs().max()) < 1e-9
     return value

@@ -18,7 +18,7 @@ def test_counts_and_means_leave_the_padding_out() -> None:
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
-def test_rest_and_mean_give_the_points_back_and_the_mean_of_the_rest_is_what_rounding_left(offset: float) -> None:
+def test_centred_points_plus_mean_give_the_points_back_and_have_mean_zero(offset: float) -> None:
     clouds = [random_cloud(size, seed=size, dtype=torch.float32) + offset for size in (1, 3, 4)]
     points, mask = padded(clouds, to=6, garbage=3.0)
     rest, mean, mean_of_rest = centred(points, mask)

@@ -39,7 +39,7 @@ def literal(features: Tensor, domains: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_value_and_gradient_are_those_of_the_formula(dtype: torch.dtype, tolerance: float) -> None:
+def test_value_and_gradient_match_the_formula(dtype: torch.dtype, tolerance: float) -> None:
     features = random_features(dtype).requires_grad_()
     value, expected = coral(features, DOMAINS, 5), literal(features, DOMAINS)
     assert value.item() == pytest.approx(expected.item(), rel=tolerance)
@@ -47,7 +47,7 @@ def test_value_and_gradient_are_those_of_the_formula(dtype: torch.dtype, toleran
     assert (gradient - wanted).norm() <= tolerance * wanted.norm()
 
 
-def test_float32_keeps_its_digits_for_features_of_real_size() -> None:
+def test_float32_is_accurate_for_features_of_realistic_size() -> None:
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(96, 384, generator=generator) + 3 * torch.randn(384, generator=generator)
     domains = torch.arange(3).repeat(32)
@@ -71,7 +71,7 @@ def test_penalty_is_a_mean_over_the_features() -> None:
     torch.testing.assert_close(coral(features.repeat(1, 2), DOMAINS, 4), coral(features, DOMAINS, 4))
 
 
-def test_single_example_has_the_covariance_zero() -> None:
+def test_a_single_example_has_zero_covariance() -> None:
     # Means 0 and 1, variances 2 and 0.
     features = torch.tensor([[-1.0], [1.0], [1.0]], requires_grad=True)
     value = coral(features, torch.tensor([0, 0, 1]), 2)

@@ -38,7 +38,7 @@ def literal(features: Tensor, domains: Tensor) -> Tensor:
 # In float32 means of kernels of size 7 are subtracted: 1e-6 is what their rounding leaves.
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
-def test_value_and_gradient_are_those_of_the_formula(dtype: torch.dtype, tolerance: float, scale: float) -> None:
+def test_value_and_gradient_match_the_formula(dtype: torch.dtype, tolerance: float, scale: float) -> None:
     features = random_features(dtype, scale=scale).requires_grad_()
     value, expected = domain_mmd(features, DOMAINS, 5), literal(features, DOMAINS)
     assert value.item() == pytest.approx(expected.item(), rel=tolerance, abs=tolerance / 10)
@@ -62,7 +62,7 @@ def test_one_domain_costs_nothing(num_domains: int) -> None:
     assert not gradient.any()
 
 
-def test_equal_points_pull_nowhere() -> None:
+def test_equal_points_have_zero_gradient() -> None:
     features = torch.full((6, 3), 0.7, requires_grad=True)
     value = domain_mmd(features, torch.arange(3).repeat(2), 3)
     (gradient,) = torch.autograd.grad(value, features)
@@ -87,5 +87,5 @@ def test_half_precision_is_computed_in_float32_even_under_autocast() -> None:
 
 def test_gradcheck() -> None:
     features = random_features().requires_grad_()
-    # A step of 1e-6 is small beside the width 1/sqrt(1000) of the narrowest kernel.
+    # A step of 1e-6 is small compared with the width 1/sqrt(1000) of the narrowest kernel.
     assert torch.autograd.gradcheck(lambda x: domain_mmd(x, DOMAINS, 4), (features,))

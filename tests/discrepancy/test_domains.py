@@ -20,7 +20,7 @@ def test_ranks_count_the_examples_of_a_domain_in_the_order_of_the_batch() -> Non
     assert ranks(membership(DOMAINS, 4)).tolist() == [0, 0, 1, 0, 1, 2]
 
 
-def test_two_points_by_hand_beside_garbage_of_an_absent_domain() -> None:
+def test_two_points_by_hand_with_garbage_in_an_absent_domain() -> None:
     # (1, 2) and (4, 6) are 5 apart.
     gram = torch.tensor([[5.0, torch.nan, 16.0], [torch.nan, torch.inf, torch.nan], [16.0, torch.nan, 52.0]])
     assert mean_over_pairs(gram, torch.tensor([True, False, True])).item() == 25

@@ -46,7 +46,7 @@ def test_float32_points_in_any_order_equal_the_definition(offset: float) -> None
             assert distances[i, j].item() == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
 
-def test_only_pairs_with_an_empty_group_are_nan() -> None:
+def test_only_pairs_with_an_empty_group_give_nan() -> None:
     distances = energy_distances(random_cloud(4, seed=0), torch.tensor([0, 0, 2, 2]), 3)
     assert distances.isnan().tolist() == [[False, True, False], [True, True, True], [False, True, False]]
 
@@ -60,7 +60,7 @@ def test_leading_dimensions_are_measured_one_by_one() -> None:
 
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(n=st.integers(1, 6), p=st.integers(1, 6), seed=st.integers(0, 1000), scale=st.floats(0.1, 10))
-def test_symmetric_positive_of_degree_one_and_blind_to_shifts(n: int, p: int, seed: int, scale: float) -> None:
+def test_symmetric_positive_of_degree_one_and_invariant_to_shifts(n: int, p: int, seed: int, scale: float) -> None:
     x, y = random_cloud(n, seed=seed), random_cloud(p, seed=seed + 1)
     value = two_groups(x, y)
     assert value.item() > 0

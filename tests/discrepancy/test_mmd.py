@@ -49,7 +49,7 @@ def test_two_diracs_by_hand() -> None:
     assert one_pair(x, y).item() == pytest.approx(10 - 2 * kernel, rel=1e-6)
 
 
-def test_identical_clouds_are_zero_apart_with_no_pull() -> None:
+def test_identical_clouds_have_zero_distance_and_zero_gradient() -> None:
     cloud = random_cloud(5, seed=0).requires_grad_()
     value = one_pair(cloud, cloud.detach())
     (gradient,) = torch.autograd.grad(value, cloud)
@@ -79,7 +79,7 @@ def test_gradcheck_of_a_padded_batch() -> None:
 
 
 @pytest.mark.parametrize(("scale", "offset"), [(1e4, 0.0), (1e-4, 0.0), (1.0, 1e4), (0.0, 1.0)])
-def test_finite_and_right_at_every_scale(scale: float, offset: float) -> None:
+def test_finite_and_accurate_at_every_scale(scale: float, offset: float) -> None:
     x = (random_cloud(4, seed=0, dtype=torch.float32) * scale + offset).requires_grad_()
     y = random_cloud(6, seed=1, dtype=torch.float32) * scale + offset
     value = one_pair(x, y)

@@ -48,7 +48,7 @@ def solve_padded(
     return values.detach(), x_grad, y_grad
 
 
-class TestSecondAndThirdOpinion:
+class TestAgainstTwinAndPot:
     @pytest.mark.parametrize("epsilon", [2.0, 10.0, 100.0])
     def test_padded_float32_batch_equals_the_float64_twin(self, epsilon: float) -> None:
         pairs = ragged_pairs(torch.float32)
@@ -99,7 +99,7 @@ class TestSecondAndThirdOpinion:
 
         assert torch.autograd.gradcheck(values, (x.requires_grad_(), y.requires_grad_()))
 
-    def test_gradient_of_each_value_is_weighted_by_what_flows_in(self) -> None:
+    def test_the_gradient_of_each_value_is_weighted_by_the_incoming_gradient(self) -> None:
         pairs = ragged_pairs(torch.float64)
         x, x_mask = padded([x for x, _ in pairs], to=8)
         y, y_mask = padded([y for _, y in pairs], to=8)
@@ -110,7 +110,7 @@ class TestSecondAndThirdOpinion:
         torch.testing.assert_close(weighted, weights[:, None, None] * plain, rtol=1e-12, atol=1e-14)
 
 
-class TestAnalyticTruths:
+class TestAnalyticValues:
     def test_two_diracs_are_their_squared_distance_apart(self) -> None:
         x, y = torch.tensor([[1.0, 2.0]], requires_grad=True), torch.tensor([[4.0, -2.0]], requires_grad=True)
         value = one_pair(x, y, epsilon=0.1, iterations=1)
@@ -128,7 +128,7 @@ class TestAnalyticTruths:
 
     @pytest.mark.parametrize("iterations", [1, 3, 50])
     @pytest.mark.parametrize("epsilon", [1e-2, 1e-1, 1.0, 10.0, 100.0, 1e3])
-    def test_translation_adds_the_squared_distance_whatever_the_number_of_rounds(
+    def test_translation_adds_the_squared_distance_for_any_number_of_rounds(
         self, epsilon: float, iterations: int
     ) -> None:
         cloud, step = random_cloud(6, seed=3), random_cloud(1, seed=4) * 3

@@ -1,4 +1,4 @@
-"""Entropic OT in float32 far from unit scale: finite everywhere, and still right."""
+"""Entropic OT in float32 far from unit scale: finite everywhere, and still accurate."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def pair(*, scale: float = 1.0, offset: float = 0.0) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("relative_epsilon", [0.2, 10.0])
 @pytest.mark.parametrize(("scale", "offset"), [(1e4, 0.0), (1e-4, 0.0), (1.0, 1e4), (1e4, 1e4), (1e-4, 1e-2)])
 def test_scaled_and_shifted_clouds_equal_the_twin(scale: float, offset: float, relative_epsilon: float) -> None:
-    # The twin gets the same float32 points, so what their offset has rounded off is not held against the result.
+    # The twin gets the same float32 points, so that the rounding by the offset is not part of the error.
     x, y = pair(scale=scale, offset=offset)
     epsilon = relative_epsilon * mean_of_costs(x, y)
     value = one_pair(x, y, epsilon=epsilon, iterations=100)
@@ -49,9 +49,9 @@ def test_fifty_rounds_equal_fifty_float64_rounds_for_every_epsilon(relative_epsi
 
 
 @pytest.mark.parametrize("scale", [1e2, 1e3, 1e4, 1e6])
-def test_no_epsilon_is_so_small_that_the_gradient_leaves_the_clouds(scale: float) -> None:
-    # An absolute epsilon far below the rounding of the costs: nobody can say which plan is best, but whatever the
-    # plan, its columns have their mass, so no point of y is pulled further than to the farthest point of x.
+def test_the_gradient_stays_within_the_clouds_for_any_epsilon(scale: float) -> None:
+    # An absolute epsilon far below the rounding of the costs: the best plan is undefined, but the columns of any plan
+    # have their mass, so no point of y is pulled further than to the farthest point of x.
     x, y = pair(scale=scale)
     value = one_pair(x, y, epsilon=0.1, iterations=50)
     (gradient,) = torch.autograd.grad(value, y)
@@ -61,7 +61,7 @@ def test_no_epsilon_is_so_small_that_the_gradient_leaves_the_clouds(scale: float
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-30, 1e-3, 10.0])
-def test_identical_points_cost_nothing_and_pull_nowhere(epsilon: float) -> None:
+def test_identical_points_have_zero_cost_and_zero_gradient(epsilon: float) -> None:
     x, x_mask = padded([torch.zeros(3, 4), torch.zeros(1, 4)], to=4)
     y, y_mask = padded([torch.zeros(2, 4), torch.zeros(4, 4)], to=4)
     values = entropic_ot(x.requires_grad_(), y.requires_grad_(), x_mask, y_mask, epsilon=epsilon, iterations=50)
@@ -71,7 +71,7 @@ def test_identical_points_cost_nothing_and_pull_nowhere(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("offset", [0.1, 1e4])
-def test_identical_points_away_from_the_origin_cost_no_more_than_a_rounding(offset: float) -> None:
+def test_identical_points_far_from_the_origin_cost_no_more_than_a_rounding(offset: float) -> None:
     x, y = torch.full((3, 4), offset, requires_grad=True), torch.full((7, 4), offset)
     value = one_pair(x, y, epsilon=1e-3, iterations=50)
     (gradient,) = torch.autograd.grad(value, x)

@@ -90,7 +90,7 @@ def test_no_page_is_wider_than_a_phone(site: Path, browser: "Browser") -> None:
     page = browser.new_page(viewport={"width": 390, "height": 800})
     wide = []
     source = sorted((site / "source").rglob("*.html"))
-    for path in [page for page in own_pages(site) if page not in source[1:]]:  # one of source code is like the others
+    for path in [page for page in own_pages(site) if page not in source[1:]]:  # all pages of source code are alike
         page.goto(path.as_uri())
         if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
             wide.append(str(path.relative_to(site)))

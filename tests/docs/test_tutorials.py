@@ -10,7 +10,7 @@ PAGES = [DOCS / "start.md", *sorted((DOCS / "tutorials").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_can_be_followed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "reader"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -18,7 +18,7 @@ def test_a_page_can_be_followed(page: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_has_blocks_that_run_and_every_other_block_is_found(page: Path) -> None:
+def test_a_page_has_blocks_that_run_and_all_blocks_are_found(page: Path) -> None:
     found = blocks(page)
     fences = [line for line in page.read_text().splitlines() if line.startswith(("```console", "```python"))]
     assert len(found) == len(fences)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from messi.core import tensorfile
-from messi.core.checksum import METADATA
+from messi.core.checksum import METADATA_KEY
 from messi.core.errors import MessiError
 from messi.core.records import RecordWriter
 from messi.core.rundir import RunDir
@@ -163,7 +163,7 @@ def test_later_changes_of_the_tensors_do_not_reach_a_snapshot(device: str) -> No
     work = torch.eye(2048, device=device)
     tensors = {"a": torch.ones(2048, 2048, device=device), "turned": torch.arange(6.0, device=device).view(2, 3).T}
     tensors |= {"count": torch.tensor(7.0), "none": torch.empty(0, device=device)}
-    for _ in range(20 if device == "cuda" else 1):  # so that a GPU is still busy with these when the copies are asked
+    for _ in range(20 if device == "cuda" else 1):  # a GPU is still busy with these when the copies are requested
         tensors["a"].copy_(work @ tensors["a"])
     snapshot = Snapshot(tensors)
     for tensor in tensors.values():
@@ -212,7 +212,7 @@ def break_checkpoints(monkeypatch: pytest.MonkeyPatch, *, after: int) -> list[st
     def save(tensors: Any, path: Path, metadata: Any) -> None:
         begun.append(path.name)
         real(tensors, path, metadata=metadata)
-        if path.name.startswith("last") and json.loads(metadata[METADATA])["step"] > after:
+        if path.name.startswith("last") and json.loads(metadata[METADATA_KEY])["step"] > after:
             os.truncate(path, 100)
             refuse()
 

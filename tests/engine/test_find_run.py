@@ -63,9 +63,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("out", ["run", None])
 def test_an_interrupted_run_resumes_with_renamed_data_and_ends_with_the_same_bits(
-    out: str | None, make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    out: str | None, make_folder: MakeFolder, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     make_folder()
     before = config_of(Folder(path="images"))
     undisturbed = contents(run(before, out="undisturbed", device="cpu").path)
@@ -82,9 +81,8 @@ def test_an_interrupted_run_resumes_with_renamed_data_and_ends_with_the_same_bit
 
 
 def test_a_run_in_the_default_folder_is_found_and_this_is_reported(
-    make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_folder: MakeFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     make_folder()
     first = run(config_of(Folder(path="images")), device="cpu")
     assert run(config_of(Folder(path="./images")), device="cpu") == dataclasses.replace(first, fresh=False)
@@ -97,10 +95,7 @@ def test_a_run_in_the_default_folder_is_found_and_this_is_reported(
 
 
 @pytest.mark.parametrize("what", ["content", "name", "label", "seed", "setting", "version", "damaged"])
-def test_a_different_run_is_trained_in_a_separate_folder(
-    what: str, make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_different_run_is_trained_in_a_separate_folder(what: str, make_folder: MakeFolder) -> None:
     make_folder()
     first = run(config_of(Folder(path="images")), device="cpu").path
     shutil.copytree("images", "copy")
@@ -128,9 +123,8 @@ def test_a_different_run_is_trained_in_a_separate_folder(
 
 @pytest.mark.parametrize("damage", [{"data": None}, None, {"data": {"name": "folder", "path": 3}}])
 def test_a_damaged_config_in_a_neighbouring_folder_does_not_prevent_a_run(
-    damage: object, make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    damage: object, make_folder: MakeFolder
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     make_folder()
     config = config_of(Folder(path="images")).resolved()
     other = RunDir(Path("runs") / f"{config.folder_name().rpartition('_')[0]}_0123456789ab")

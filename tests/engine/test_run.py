@@ -43,7 +43,7 @@ def test_the_records_are_complete_and_the_model_is_the_selected_one(tmp_path: Pa
     routing = [record for record in records if isinstance(record, RoutingRecord)]
     assert {(r.domain, r.label) for r in routing} == {(d, c) for d in ("a1", "a2", "b1", "b2") for c in ("-1", "+1")}
     assert all(sum(r.experts) == pytest.approx(1) for r in routing)
-    assert not [record for record in records if isinstance(record, ExampleRecord)], "features are no pictures"
+    assert not [record for record in records if isinstance(record, ExampleRecord)], "features have no pictures"
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path: Path, quick_config: RunConfig) -> None:
@@ -69,10 +69,7 @@ def test_without_a_target_every_domain_is_a_source(tmp_path: Path, quick_config:
     assert result.target == {}
 
 
-def test_the_default_folder_is_named_by_the_config(
-    tmp_path: Path, quick_config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_default_folder_is_named_by_the_config(quick_config: RunConfig) -> None:
     first = run(quick_config, device="cpu")
     second = run(dataclasses.replace(quick_config, seed=1), device="cpu")
     again = run(quick_config, device="cpu")

@@ -123,7 +123,7 @@ def test_a_bad_file_gives_one_sentence_and_exit_code_2(done: Path, capsys: pytes
         "no setting of TrainingConfig named 'stepz'": lambda config: config["training"].update(stepz=1),
         "steps must be at least 1, but is 0": lambda config: config["training"].update(steps=0),
         "no data set named 'nowhere'": lambda config: config["data"].update(name="nowhere"),
-        "Each value of sources must be a text, but is 1": lambda config: config.update(sources=[1]),  # type: ignore[call-overload]
+        "Each value of sources must be text, but is 1": lambda config: config.update(sources=[1]),  # type: ignore[call-overload]
         "config.data is missing": lambda config: config.pop("data"),
     }
     sentences = {}

@@ -11,7 +11,7 @@ def answers(*said: int, classes: int = 4) -> torch.Tensor:
 
 
 def test_macro_f1_by_hand() -> None:
-    # Class 0: of two, one found, one wrongly said: F1 = 1/2. Class 1: both found: 2*2/(2+3). Class 2: missed: 0.
+    # Class 0: one of two found, one false positive: F1 = 1/2. Class 1: both found: 2*2/(2+3). Class 2: missed: 0.
     labels = torch.tensor([0, 0, 1, 1, 2])
     counts = class_counts(answers(0, 1, 1, 1, 0), labels)
     assert counts.tolist() == [[1, 2, 0, 0], [2, 2, 1, 0], [2, 3, 0, 0]]

@@ -62,10 +62,7 @@ def forged(folder: RunDir, path: Path, **changes: Any) -> Path:
 
 @pytest.mark.parametrize("absolute", [True, False])
 @pytest.mark.parametrize("part", ["algorithm", "data"])
-def test_a_file_named_in_a_model_is_not_run(
-    part: str, trained: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, absolute: bool
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_file_named_in_a_model_is_not_run(part: str, trained: RunDir, tmp_path: Path, *, absolute: bool) -> None:
     (tmp_path / "evil.py").write_text(OWN.format(name="Evil"))
     named = str(tmp_path / "evil.py") if absolute else "evil.py"
     file = forged(trained, tmp_path / "model.safetensors", **{f"config__{part}__name": named})

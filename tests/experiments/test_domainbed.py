@@ -126,7 +126,7 @@ def test_on_one_backbone_a_method_is_run_once() -> None:
 
 
 def test_wrong_options_are_named(tmp_path: Path) -> None:
-    with pytest.raises(MessiError, match=r"no row named 'MESI-S-OT'; there are: CDANN, .* Did you mean 'MESSI-S-OT'"):
+    with pytest.raises(MessiError, match=r"no row named 'MESI-S-OT'; available: CDANN, .* Did you mean 'MESSI-S-OT'"):
         DomainBed(rows=("ERM", "MESI-S-OT"))
     with pytest.raises(MessiError, match="baseline must be one of the rows ERM, CORAL, but is 'IRM'"):
         DomainBed(rows=("ERM", "CORAL"), baseline="IRM")
@@ -151,7 +151,7 @@ def test_tables_contain_the_numbers_of_the_runs(tmp_path: Path) -> None:
     assert average.ours is not None
     assert [average.ours.mean, average.ours.spread, average.ours.n] == pytest.approx([77, 8**0.5, 2])
     assert average.paper == Published(83.8, 0.8)
-    assert [column.name for column in main_table.columns] == ["PACS"], "an average over one would say it twice"
+    assert [column.name for column in main_table.columns] == ["PACS"], "an average over one target would repeat it"
 
     assert cell_of(pacs, "Sketch", "ERM").ours == summarise([60.0, 70.0])
     assert cell_of(pacs, "Avg.", "ERM").ours == average.ours

@@ -35,7 +35,7 @@ def config(name: str) -> RunConfig:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
-def test_the_first_losses_are_those_in_the_file(name: str, tmp_path: Path) -> None:
+def test_the_first_losses_match_the_file(name: str, tmp_path: Path) -> None:
     records = RunDir(run(config(name), out=tmp_path / "run", device="cpu").path).read_records()
     curve = [record.terms for record in records if isinstance(record, TrainRecord)]
     file = Path(__file__).with_name(f"{name}.json")
@@ -44,5 +44,5 @@ def test_the_first_losses_are_those_in_the_file(name: str, tmp_path: Path) -> No
     golden = json.loads(file.read_text())
     assert len(curve) == len(golden) == 20
     for step, (now, before) in enumerate(zip(curve, golden, strict=True), start=1):
-        # Sums in another order on another processor; after 20 steps of Adam this is what is left of float32.
+        # Another processor sums in another order; this is the resulting difference in float32 after 20 steps of Adam.
         assert now == pytest.approx(before, rel=1e-3, abs=1e-6), f"step {step}"

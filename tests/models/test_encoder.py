@@ -29,7 +29,7 @@ def test_every_kind_of_encoder_gives_one_vector_of_its_width(backbone: str, shap
     assert encoder(torch.randn(2, *shape)).shape == (2, width)
 
 
-def test_the_small_cnn_is_domainbeds() -> None:
+def test_the_small_cnn_matches_domainbed() -> None:
     """conv 3x3, ReLU, GroupNorm(8) four times with 64, 128, 128, 128 channels, the second with stride 2."""
     encoder = EncoderConfig(backbone="small_cnn").build((2, 28, 28))
     convolutions = [layer for layer in encoder.modules() if isinstance(layer, nn.Conv2d)]
@@ -49,14 +49,14 @@ def test_a_vision_transformer_gives_its_class_token() -> None:
     torch.testing.assert_close(encoder(images), network.forward_features(images)[:, 0])
 
 
-def test_images_are_prepared_for_the_backbones_size_and_features_not_at_all() -> None:
+def test_images_are_prepared_for_the_backbone_and_features_are_not() -> None:
     spec = EncoderConfig(backbone="deit_tiny_patch16_224").input_spec((3, 500, 400))
     assert (spec.shape, spec.mean, spec.std) == ((3, 224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     assert EncoderConfig(backbone="small_cnn").input_spec((2, 28, 28)).mean == (0, 0)
     assert EncoderConfig(backbone="mlp").input_spec((9,)).shape == (9,)
 
 
-def test_colours_are_normalised_as_the_encoder_was_published_or_by_imagenet_on_request() -> None:
+def test_colours_are_normalised_as_published_or_by_imagenet_on_request() -> None:
     imagenet, half = (0.485, 0.456, 0.406), (0.5, 0.5, 0.5)
     for backbone, mean in (
         ("deit_small_patch16_224", imagenet),
@@ -69,7 +69,7 @@ def test_colours_are_normalised_as_the_encoder_was_published_or_by_imagenet_on_r
 
 
 @pytest.mark.parametrize("wrap", [lambda state: state, lambda state: {"model": state}, lambda s: {"state_dict": s}])
-def test_a_plain_state_dict_gives_its_weights_to_the_encoder(tmp_path: Path, wrap: Any) -> None:
+def test_the_encoder_loads_a_plain_state_dict(tmp_path: Path, wrap: Any) -> None:
     donor = timm.create_model("test_vit", num_classes=10)
     torch.save(wrap(donor.state_dict()), tmp_path / "weights.pt")
     encoder = EncoderConfig(backbone="test_vit", weights=str(tmp_path / "weights.pt")).build((3, 160, 160))
@@ -91,7 +91,7 @@ def test_a_file_that_would_run_code_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert "executed" not in capsys.readouterr().out
 
 
-def test_without_network_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_network_the_message_gives_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(*_arguments: Any, **_options: Any) -> None:
         raise ConnectionError("no route to host")
 
@@ -136,7 +136,7 @@ def test_images_may_have_another_size(backbone: str, size: int) -> None:
     assert encoder(torch.randn(2, *spec.shape)).shape == (2, encoder.width)
 
 
-def test_a_vision_transformer_of_another_size_starts_from_the_weights_of_its_own(tmp_path: Path) -> None:
+def test_a_vision_transformer_of_another_image_size_starts_from_the_published_weights(tmp_path: Path) -> None:
     """Positions are interpolated and nothing else changes; at the published size, nothing at all."""
     donor = timm.create_model("test_vit", num_classes=0)
     torch.save(donor.state_dict(), tmp_path / "weights.pt")

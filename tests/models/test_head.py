@@ -91,19 +91,19 @@ def test_experts_start_as_different_uniform_draws_within_the_bounds_of_linear() 
     for name, parameter in experts.named_parameters():
         bound = 1 / math.sqrt(bounds[name])
         assert bound * 0.95 < parameter.abs().max().item() <= bound, name
-        # The standard deviation of a uniform law; at 192 draws (the smallest) its estimate is good to 5 %.
+        # The standard deviation of a uniform law; at 192 draws (the smallest) its estimate is accurate to 5 %.
         assert parameter.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1), name
         assert not torch.equal(parameter[0], parameter[1]), name
 
 
-def test_bounds_of_linear_are_those_that_torch_uses() -> None:
+def test_the_bounds_of_linear_match_torch() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(48, 192)
     for parameter in layer.parameters():
         assert 0.95 / math.sqrt(48) < parameter.abs().max().item() <= 1 / math.sqrt(48)
 
 
-def test_experts_in_a_lower_precision_are_the_same_function() -> None:
+def test_the_low_precision_experts_are_the_same_function() -> None:
     """In float32, where nothing is rounded away, value and all gradients are those of autograd."""
     torch.manual_seed(0)
     experts, features, above = Experts.initialised(8, 3), torch.randn(5, 8, requires_grad=True), torch.randn(3, 5, 8)

@@ -42,7 +42,7 @@ def far_from(moe: DynamicMoeLayer) -> Tensor:
     return -10 * moe.directions[moe.active].sum(0).detach()
 
 
-def test_any_number_of_experts_is_chosen_and_they_count_the_same() -> None:
+def test_any_number_of_experts_is_chosen_with_equal_weights() -> None:
     moe, tokens = layer(), torch.randn(60, WIDTH)
     gates = moe.route(tokens).gates
     chosen, _ = slow_choices(moe, tokens)
@@ -81,7 +81,7 @@ def test_the_gradient_of_a_choice_is_that_of_its_margin() -> None:
         assert not one[3:].any()
 
 
-def test_what_a_step_needs_to_know_is_noted_in_training_alone() -> None:
+def test_choices_are_counted_only_in_training() -> None:
     moe, tokens = layer(), torch.randn(60, WIDTH)
     chosen, _ = slow_choices(moe, tokens)
     moe(tokens[None])
@@ -118,7 +118,7 @@ def transcribed(moe: DynamicMoeLayer, tokens: Tensor) -> DynamicMoeLayer:
     return result
 
 
-def test_experts_come_and_go_as_defined() -> None:
+def test_experts_are_added_and_removed_as_defined() -> None:
     """Over 40 steps of tokens around a few drifting centres, with parameters that move in between."""
     moe, seen = layer(apart=0.5), []
     generator = torch.Generator().manual_seed(0)
@@ -151,7 +151,7 @@ def test_nothing_changes_while_every_expert_is_used_and_every_token_has_one() ->
     assert all(torch.equal(value, before[name]) for name, value in moe.state_dict().items())
 
 
-def test_a_new_expert_is_chosen_by_the_tokens_that_it_was_made_for() -> None:
+def test_a_new_expert_is_chosen_by_the_tokens_that_had_none() -> None:
     moe = layer()
     token = far_from(moe)
     near = moe.directions[:3].detach()
@@ -161,7 +161,7 @@ def test_a_new_expert_is_chosen_by_the_tokens_that_it_was_made_for() -> None:
     assert moe.route(token[None]).gates.tolist() == [[0.0, 0.0, 0.0, 1.0, 0.0]]
 
 
-def test_when_no_token_has_an_expert_one_is_made_of_those_that_were_in_use() -> None:
+def test_if_no_token_has_an_expert_one_is_made_from_those_in_use() -> None:
     moe = layer()
     before = copy.deepcopy(moe.experts)
     moe(far_from(moe).expand(1, 4, -1))
@@ -170,7 +170,7 @@ def test_when_no_token_has_an_expert_one_is_made_of_those_that_were_in_use() -> 
     torch.testing.assert_close(moe.experts.weight_in[0], before.weight_in[:3].mean(0))
 
 
-def test_no_expert_is_made_where_all_slots_are_in_use() -> None:
+def test_no_expert_is_added_if_all_slots_are_in_use() -> None:
     moe = layer(num_experts=5)
     with torch.no_grad():
         moe.directions.copy_(torch.eye(WIDTH)[:5])
@@ -182,7 +182,7 @@ def test_no_expert_is_made_where_all_slots_are_in_use() -> None:
     assert all(torch.equal(value, before[name]) for name, value in moe.state_dict().items())
 
 
-def test_at_the_start_the_layer_is_the_mlp_wherever_a_token_has_an_expert() -> None:
+def test_initially_the_layer_is_the_mlp_for_tokens_with_an_expert() -> None:
     torch.manual_seed(0)
     mlp = Mlp(WIDTH, 16)
     moe, x = DynamicMoeLayer(mlp, num_experts=6, max_experts=8).eval(), torch.randn(2, 5, WIDTH)

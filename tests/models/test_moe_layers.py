@@ -43,13 +43,13 @@ def test_experts_start_as_the_mlp() -> None:
     assert all(parameter.is_contiguous() for parameter in experts.parameters())
 
 
-def test_experts_are_the_function_that_has_a_way_in_a_lower_precision() -> None:
+def test_experts_equal_the_low_precision_function() -> None:
     experts, tokens = layer(apart=0.1).experts, torch.randn(5, WIDTH)
     low = LowPrecisionExperts.apply(tokens, *experts.parameters(), torch.float32)
     torch.testing.assert_close(low, experts(tokens))
 
 
-def test_dropout_of_experts_is_for_training() -> None:
+def test_experts_have_dropout_only_in_training() -> None:
     torch.manual_seed(0)
     experts, tokens = Experts.copies(mlp(), 2, dropout=0.5), torch.randn(5, WIDTH)
     assert not torch.equal(experts(tokens), experts(tokens))
@@ -103,7 +103,7 @@ def slow_route(
 
 @pytest.mark.parametrize("top_k", [1, 2, 4])
 @pytest.mark.parametrize("training", [True, False])
-def test_the_router_is_that_of_loops_in_float64(top_k: int, training: bool) -> None:
+def test_the_router_matches_loops_in_float64(top_k: int, training: bool) -> None:
     torch.manual_seed(0)
     router = CosineRouter(WIDTH, 4, top_k=top_k, noise=1.5).train(training)
     tokens = torch.randn(9, WIDTH)
@@ -137,7 +137,7 @@ def test_the_layer_is_the_gated_sum_of_the_chosen_experts(top_k: int) -> None:
         torch.testing.assert_close(found, wanted)
 
 
-def test_at_the_start_a_token_gets_the_mlp_by_its_gate() -> None:
+def test_initially_a_token_gets_the_mlp_times_its_gate() -> None:
     moe, x = layer().eval(), torch.randn(2, 5, WIDTH)
     result = moe(x)
     gate = moe.take().gates.sum(-1).view(2, 5, 1)
@@ -164,7 +164,7 @@ def test_an_expert_that_no_token_chose_has_no_gradient_and_the_router_has_one() 
         assert parameter.grad.abs().sum() > 0
 
 
-def test_a_routing_is_taken_once() -> None:
+def test_a_routing_is_returned_once() -> None:
     moe = layer()
     moe(torch.randn(1, 2, WIDTH))
     moe.take()

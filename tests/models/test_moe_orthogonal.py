@@ -33,7 +33,7 @@ def gates_of(tokens: int, chosen: list[bool]) -> Tensor:
 
 @pytest.mark.parametrize("chosen", [[True] * 5, [False, True, False, True, False], [False, False, True, False, False]])
 @pytest.mark.parametrize("alike", [0.0, 0.9, 0.99])
-def test_the_mixture_is_that_of_loops_over_the_chosen(chosen: list[bool], alike: float) -> None:
+def test_the_mixture_matches_loops_over_the_chosen_experts(chosen: list[bool], alike: float) -> None:
     torch.manual_seed(0)
     outputs = (1 - alike) * torch.randn(5, 7, 16) + alike * torch.randn(7, 16)
     gates = gates_of(7, chosen)
@@ -42,7 +42,7 @@ def test_the_mixture_is_that_of_loops_over_the_chosen(chosen: list[bool], alike:
         numbers = [e for e in range(5) if chosen[e]]
         orthogonal = slow([outputs[e, n].double() for e in numbers])
         wanted = sum((gates[n, e].item() * o for e, o in zip(numbers, orthogonal, strict=True)), torch.zeros(16))
-        # What is new in an output may be a hundredth of it, so two digits of float32 are lost, twice for the square.
+        # The orthogonal part may be a hundredth of an output, which costs two digits of float32, twice for the square.
         torch.testing.assert_close(found[n].double(), wanted.double(), rtol=1e-3, atol=1e-4)
 
 
@@ -57,19 +57,19 @@ def test_outputs_that_differ_become_orthogonal_and_keep_their_lengths() -> None:
 
 def test_by_hand() -> None:
     outputs = torch.tensor([[[3.0, 0.0]], [[1.0, 2.0]]])
-    # The second, of length sqrt(5), loses what lies along the first and is stretched to its length again.
+    # The second, of length sqrt(5), loses its component along the first and is rescaled to its length.
     wanted = torch.tensor([[0.5 * 3.0, 0.5 * 5**0.5]])
     torch.testing.assert_close(mixed(torch.tensor([[0.5, 0.5]]), outputs), wanted)
 
 
-def test_of_equal_experts_only_the_first_that_was_chosen_counts() -> None:
-    """As at the start, when all experts are copies of one MLP."""
+def test_of_equal_experts_only_the_first_choice_has_an_effect() -> None:
+    """This is the initial state, in which all experts are copies of one MLP."""
     torch.manual_seed(0)
     outputs, gates = torch.randn(1, 7, 16).repeat(4, 1, 1), gates_of(7, [False, True, False, True])
     torch.testing.assert_close(mixed(gates, outputs), gates[:, 1:2] * outputs[0], rtol=1e-4, atol=1e-4)
 
 
-def test_what_is_hardly_new_is_not_blown_up() -> None:
+def test_a_tiny_remainder_is_not_amplified_without_limit() -> None:
     """A remainder of a thousandth of the output is amplified ten times, not a thousand times."""
     first, second = torch.tensor([1.0, 0.0]), torch.tensor([1.0, 1e-3])
     found = mixed(torch.tensor([[0.5, 0.5]]), torch.stack([first, second])[:, None])
@@ -94,9 +94,9 @@ def test_gradients_are_finite(kind: str) -> None:
     assert not leaf.grad[2].any()
 
 
-def test_gradients_are_those_of_differences() -> None:
+def test_gradients_match_finite_differences() -> None:
     torch.manual_seed(0)
     outputs, gates = torch.randn(3, 4, 5, dtype=torch.double), gates_of(4, [True, False, True]).double()
     outputs.requires_grad_()
-    # Not of the gate: one that is zero has been chosen as soon as it is not.
+    # Not with respect to the gate: a gate of zero means that the expert is not chosen.
     assert torch.autograd.gradcheck(lambda given: mixed(gates, given), outputs)

@@ -38,14 +38,14 @@ def test_every_second_block_of_the_last_third_gets_experts(depth: int, blocks: t
 
 
 @pytest.mark.parametrize(("given", "wanted"), [((), [4]), ((0, 5), [0, 5])])
-def test_experts_are_put_where_they_are_wanted(given: tuple[int, ...], wanted: list[int]) -> None:
+def test_experts_are_placed_in_the_requested_blocks(given: tuple[int, ...], wanted: list[int]) -> None:
     encoder = TEST_VIT.build((3, 160, 160))
     place_experts(encoder, experts, method="gmoe", blocks=given)
     assert places(encoder) == wanted
 
 
 @pytest.mark.parametrize("blocks", [(6,), (-1,), (4, 4)])
-def test_blocks_that_are_not_there_are_refused(blocks: tuple[int, ...]) -> None:
+def test_missing_blocks_are_refused(blocks: tuple[int, ...]) -> None:
     with pytest.raises(MessiError, match="moe_blocks must be distinct numbers from 0 to 5"):
         place_experts(TEST_VIT.build((3, 160, 160)), experts, method="gmoe", blocks=blocks)
 
@@ -69,7 +69,7 @@ def test_blocks_with_another_kind_of_mlp_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["gmoe", "omoe", "dynmoe"])
-def test_experts_in_blocks_switch_the_kernels_off(name: str) -> None:
+def test_experts_in_blocks_disable_the_kernels(name: str) -> None:
     config = EncoderConfig(backbone="deit_tiny_patch16_224", pretrained=False)
     task = Task(input_shape=(3, 224, 224), num_classes=2, num_domains=2)
     with torch.device("meta"):
@@ -78,7 +78,7 @@ def test_experts_in_blocks_switch_the_kernels_off(name: str) -> None:
     assert type(algorithm.encoder.network) is VisionTransformer
 
 
-def test_blocks_are_left_out_more_often_the_later_they_are() -> None:
+def test_later_blocks_are_dropped_more_often() -> None:
     encoder = TEST_VIT.build((3, 160, 160))
     place_experts(encoder, experts, method="gmoe", drop_path=0.1)
     network: Any = encoder.network
@@ -91,7 +91,7 @@ def test_blocks_are_left_out_more_often_the_later_they_are() -> None:
 
 
 @pytest.mark.parametrize("class_token", [True, False])
-def test_an_image_is_routed_like_its_class_token_or_the_mean_of_all(class_token: bool) -> None:
+def test_the_routing_of_an_image_is_that_of_its_class_token_or_the_mean_over_tokens(class_token: bool) -> None:
     torch.manual_seed(0)
     network = VisionTransformer(
         img_size=32, embed_dim=32, depth=3, num_heads=2, num_classes=0, class_token=class_token, global_pool="avg"
@@ -116,7 +116,7 @@ def test_an_image_is_routed_like_its_class_token_or_the_mean_of_all(class_token:
     ],
 )
 def test_two_blocks_of_deit_s_get_five_more_mlps_or_seven_and_a_router(name: str, slots: int, router: int) -> None:
-    """GMoE: 33.68 M. The paper says about 33.80: rounded parts, or a classifier (33.81 with DomainNet's)."""
+    """GMoE: 33.68 M. The paper states about 33.80: rounded parts, or a classifier (33.81 with DomainNet's)."""
     task = Task(input_shape=(3, 224, 224), num_classes=345, num_domains=5)
     with torch.device("meta"):
         encoder = EncoderConfig(backbone="deit_small_patch16_224", pretrained=False)
@@ -128,7 +128,7 @@ def test_two_blocks_of_deit_s_get_five_more_mlps_or_seven_and_a_router(name: str
     assert sum(parameter.numel() for parameter in algorithm.parameters()) == count + 345 * 385
 
 
-def test_experts_start_from_the_weights_that_the_encoder_was_given() -> None:
+def test_experts_start_from_the_weights_of_the_encoder() -> None:
     torch.manual_seed(0)
     encoder = TEST_VIT.build((3, 160, 160))
     network: Any = encoder.network

@@ -52,7 +52,7 @@ class Refuses(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-def test_a_hub_that_answers_anything_is_left_to_the_download(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_responds_is_left_to_the_download(monkeypatch: pytest.MonkeyPatch) -> None:
     with HTTPServer(("127.0.0.1", 0), Refuses) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -66,7 +66,7 @@ def test_a_hub_that_answers_anything_is_left_to_the_download(monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("nobody")
-def test_a_client_that_is_told_to_stay_offline_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_in_offline_mode_stays_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with cached_if_unreachable():
         assert constants.HF_HUB_OFFLINE

@@ -20,7 +20,7 @@ def twins() -> tuple[nn.Module, nn.Module]:
     return first, second
 
 
-def test_overwritten_it_is_the_other_one_and_keeps_its_own_memory() -> None:
+def test_overwriting_copies_values_and_keeps_the_tensors() -> None:
     first, second = twins()
     places = [tensor.data_ptr() for tensor in first.state_dict().values()]
     overwrite(first, second)
@@ -29,7 +29,7 @@ def test_overwritten_it_is_the_other_one_and_keeps_its_own_memory() -> None:
     assert not set(places) & {tensor.data_ptr() for tensor in second.state_dict().values()}
 
 
-def test_it_goes_a_share_of_the_way_with_weights_and_running_statistics() -> None:
+def test_weights_and_running_statistics_are_interpolated() -> None:
     first, second = twins()
     before = copy.deepcopy(first.state_dict())
     approach(first, second, 0.25)
@@ -41,7 +41,7 @@ def test_it_goes_a_share_of_the_way_with_weights_and_running_statistics() -> Non
     assert all(parameter.requires_grad and parameter.grad is None for parameter in first.parameters())
 
 
-def test_the_whole_way_is_the_other_one() -> None:
+def test_a_share_of_one_copies_everything() -> None:
     first, second = twins()
     approach(first, second, 1.0)
     for mine, theirs in zip(first.state_dict().values(), second.state_dict().values(), strict=True):

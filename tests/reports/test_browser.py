@@ -151,7 +151,7 @@ def test_the_ring_marks_the_selected_step(tmp_path: Path, view: View) -> None:
     assert all(dot.is_visible() for dot in dots)
 
 
-def test_names_are_shown_as_they_are(tmp_path: Path, view: View) -> None:
+def test_names_are_shown_unchanged(tmp_path: Path, view: View) -> None:
     sample = Sample(
         algorithm=f"messi {HOSTILE_TAG}",
         sources={HOSTILE_TAG: (0.1, 0.2, 0.1), "photo": (0.1, 0.2, 0.1)},

@@ -41,15 +41,15 @@ def first_column(page: Page) -> list[str]:
     return [text.strip() for text in page.locator("#runs tbody th").all_inner_texts()]
 
 
-def test_a_click_on_a_head_sorts_and_another_turns_it_round(page: Page) -> None:
+def test_a_click_on_a_head_sorts_and_another_reverses_the_order(page: Page) -> None:
     head = page.locator("#runs thead th", has_text="Target sketch")
     assert first_column(page) == ["messi", "erm", "coral"]
     head.get_by_role("button").click()
-    expect(head).to_have_attribute("aria-sort", "descending")  # of numbers one wants the highest
+    expect(head).to_have_attribute("aria-sort", "descending")  # numbers start with the highest
     assert first_column(page) == ["erm", "messi", "coral"]
     head.get_by_role("button").click()
     expect(head).to_have_attribute("aria-sort", "ascending")
-    assert first_column(page) == ["messi", "erm", "coral"]  # what was not measured stays last
+    assert first_column(page) == ["messi", "erm", "coral"]  # missing values stay last
 
 
 def test_words_among_numbers_stay_last_in_both_directions(page: Page) -> None:
@@ -80,7 +80,7 @@ def test_pointing_shows_the_values_and_leaving_hides_them(page: Page) -> None:
     expect(box).to_have_text("step 20\nmessi: 85.0 %\nerm: 85.0 %\ncoral: 85.0 %")
     page.locator("h2").first.hover()
     expect(box).to_be_hidden()
-    assert page.locator(".tip > title, .tip[title]").count() == 0  # or the browser would show a second box
+    assert page.locator(".tip > title, .tip[title]").count() == 0  # otherwise the browser would show a second box
 
 
 def test_the_box_stays_in_the_window(page: Page) -> None:

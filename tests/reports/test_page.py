@@ -143,7 +143,7 @@ def test_a_run_that_was_copied_without_its_pictures_has_a_page(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", [None, b"no picture"])
-def test_a_lost_image_is_named_and_the_page_before_is_kept(tmp_path: Path, content: bytes | None) -> None:
+def test_a_lost_image_is_named_and_the_earlier_page_is_kept(tmp_path: Path, content: bytes | None) -> None:
     out = tmp_path / "page.html"
     out.write_text("the page before")
     path = Sample().write(tmp_path / "run")
@@ -242,7 +242,7 @@ def test_ten_runs_of_many_domains_and_classes_stay_small(tmp_path: Path) -> None
     assert "the most concentrated routing; 285 more are not shown" in page
 
 
-def test_a_page_is_written_without_torch(tmp_path: Path) -> None:
+def test_a_page_can_be_written_without_torch(tmp_path: Path) -> None:
     path = Sample().write(tmp_path / "run")
     code = (
         "import sys, pathlib\n"

@@ -54,7 +54,7 @@ def test_a_value_that_is_not_finite_is_not_hidden() -> None:
     assert (math.isnan(summary.mean), summary.spread, summary.n) == (True, None, 3)
 
 
-def test_equal_values_spread_by_nothing() -> None:
+def test_equal_values_have_no_deviation() -> None:
     assert summarise([0.1, 0.1, 0.1]) == Summary(0.1, 0.0, 3)
 
 
@@ -76,7 +76,7 @@ def test_the_average_is_taken_seed_by_seed() -> None:
     assert parts(error) == (65.0, pytest.approx(math.sqrt(2 / 3) / math.sqrt(3)), 3)
 
 
-def test_targets_that_move_against_each_other_leave_the_average_still() -> None:
+def test_opposite_changes_of_targets_leave_the_average_unchanged() -> None:
     scores = {("a", 0): 60.0, ("a", 1): 70.0, ("b", 0): 70.0, ("b", 1): 60.0}
     assert target_average(scores, ["a", "b"]) == Summary(65.0, 0.0, 2)
 
@@ -209,7 +209,7 @@ def test_growth_needs_a_curve() -> None:
     assert growth([]) is None
 
 
-def test_whole_seeds_have_every_target() -> None:
+def test_complete_seeds_have_every_target() -> None:
     rest = {key: value for key, value in SCORES.items() if key != ("b", 1)}
     assert whole_seeds(rest, ["a", "b"]) == {key: SCORES[key] for key in SCORES if key[1] != 1}
     assert whole_seeds(SCORES, ["a", "b"]) == SCORES

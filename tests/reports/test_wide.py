@@ -173,5 +173,5 @@ def test_experts_have_distinct_colours_at_every_strength(page: Page, file: Path,
         *rgb, alpha = cell.evaluate("cell => getComputedStyle(cell).backgroundColor.match(/[\\d.]+/g).map(Number)")
         colours.append(lab(tuple(alpha * own + (1 - alpha) * below for own, below in zip(rgb, surface, strict=True))))
     distances = [math.dist(x, y) for x, y in itertools.combinations(colours, 2)]
-    # From about 2 on colours are seen to differ when they touch; here they lie apart.
+    # Adjacent colours differ visibly from a distance of about 2; these are not adjacent.
     assert min(distances) > 10

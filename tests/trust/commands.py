@@ -73,7 +73,7 @@ def _numbers(out: str) -> Any:
 
 
 def _no_json(text: str) -> None:
-    raise AssertionError(f"{text} is no JSON")
+    raise AssertionError(f"{text} is not JSON")
 
 
 def _table(out: str) -> str:

@@ -1,4 +1,4 @@
-"""The numbered mutations: which file of what is damaged how, and what the commands may answer then."""
+"""The numbered mutations: which file is damaged, in which way, and which answers are allowed."""
 
 import functools
 import random
@@ -15,14 +15,15 @@ from .stage import Stage
 
 SEED = 0
 Rule = Literal["exact", "safe"]
-"""After damage, a command refuses or gives the undamaged answer. What was made on purpose to be another file, with a
-matching checksum or as input that has none, may get another answer: no traceback, hang, code or full memory."""
+"""After damage, a command refuses or gives the undamaged answer ("exact"). A deliberate change, with a matching
+checksum or to input without one, may give another answer ("safe"), but no traceback, hang, foreign code or
+exhausted memory."""
 Change = Callable[[Stage, str, random.Random], None]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Something of which files are damaged."""
+    """A run, a plan, a store or other data whose files are damaged."""
 
     folder: str
     files: Mapping[str, Form]
@@ -64,7 +65,7 @@ HALF = {
     name: form for name, form in RUN.items() if name in ("run.json", "records.jsonl") or form in ("tensors", "empty")
 }
 REMOVABLE = ("result.json", "diagnostics.json", "timing.json", "last.safetensors")
-"""Messages tell users to remove these: to finish a run anew, to report without them, to train from the beginning."""
+"""Messages ask users to delete these: to finish a run again, to report without them, or to train from the beginning."""
 PLANNED: dict[str, Form] = {
     "run.json": "json",
     "records.jsonl": "lines",
@@ -77,7 +78,7 @@ STORE: dict[str, Form] = {"pixels": "binary", "journal": "lines", "index.csv": "
 
 
 def subjects(stage: Stage) -> list[Subject]:
-    """Return everything that is damaged."""
+    """Return everything that mutations damage."""
     first, second = (str(path.relative_to(stage.root)) for path in sorted(stage.root.glob("plan/runs/*")))
     store, other = (str(next(Path("home/stores").glob(f"{name}-*"))) for name in ("images", "others"))
     return [
@@ -173,6 +174,6 @@ def _all(root: Path) -> list[Mutation]:
 
 
 def mutation(stage: Stage, number: int) -> Mutation:
-    """Return the mutation of a number; every number that is so many higher damages the same otherwise."""
+    """Return the mutation of a number; numbers beyond the list repeat it with other random values."""
     every = _all(stage.root)
     return every[number % len(every)]

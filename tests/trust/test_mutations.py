@@ -54,7 +54,7 @@ def undamaged(stage: Stage) -> Replies:
         ("model.safetensors", "none", READING),
     ],
 )
-def test_a_forgery_that_says_the_same_gets_the_same_answer(
+def test_a_forgery_without_changes_gives_the_same_answer(
     name: str, seal: Seal, calls: list[Command | Call], stage: Stage, undamaged: Replies
 ) -> None:
     """Otherwise the checksums would refuse every forgery, and the checks behind them would not be tested."""

@@ -14,7 +14,7 @@ from messi.core.errors import MessiError
 from messi.data.datasets.arrays import read_inputs
 from messi.data.image_files import is_picture
 from messi.data.listing import visible
-from messi.data.threads import single_threads
+from messi.data.threads import worker_threads
 from messi.engine.build import pick_device
 from messi.evaluation.model import Answers, Model, load
 
@@ -132,7 +132,7 @@ def read_all(model: Model, files: list[Path]) -> tuple[dict[Path, Tensor], list[
         except MessiError as error:
             return error
 
-    with single_threads(os.cpu_count() or 1) as threads:
+    with worker_threads(os.cpu_count() or 1) as threads:
         found = dict(zip(files, threads.map(attempt, files), strict=True))
     read = {file: picture for file, picture in found.items() if isinstance(picture, Tensor)}
     return read, [error for error in found.values() if isinstance(error, MessiError)]

@@ -88,7 +88,7 @@ def test_names_cannot_control_the_terminal(hostile: Path, tmp_path: Path) -> Non
 
 
 def test_only_one_module_writes() -> None:
-    """So no text reaches a terminal unescaped."""
+    """This ensures that all text is escaped for the terminal."""
     found = []
     for file in Path(messi.cli.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -1,7 +1,7 @@
-"""Makers of small copies of the data sets, each in the layout that it really has.
+"""Functions that write small copies of the data sets, each in its real layout.
 
-The colour of every image says its domain, its class and its number, so that a test can tell whether an image has the
-label that it should have. Images are saved without loss, whatever their suffix: messi goes by the content.
+The colour of every image encodes its domain, class and number, so that a test can check its label. Images are saved
+without loss, whatever their suffix, because messi reads the format from the content.
 """
 
 import io
@@ -41,7 +41,7 @@ WILDCAM_PARTS = {
     "val": (7, 11),
     "test": (5, 300),
 }
-"""The locations of every official part; those of val and test are in no other."""
+"""The locations of every official part; those of val and test are in no other part."""
 CAMELYON_HEADER = ("", "patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split")
 
 
@@ -53,7 +53,7 @@ def paint(file: Path, domain: int, label: int, number: int = 0) -> None:
 
 
 def painted(pixel: Sequence[int]) -> tuple[int, int]:
-    """Return the domain and the class that a colour says."""
+    """Return the domain and the class that a colour encodes."""
     return pixel[0], pixel[1] + 256 * (pixel[2] % 16)
 
 
@@ -93,7 +93,7 @@ def make_iwildcam(root: Path, classes: int = 5, images: int = 2) -> None:
 
 
 def make_camelyon(root: Path, images: int = 2) -> None:
-    """Write five hospitals; of centers 1 and 2, too, the column split says 0 and 1."""
+    """Write five hospitals; the column split is 0 or 1 for all of them, even for centers 1 and 2."""
     rows: list[tuple[object, ...]] = []
     for center in range(5):
         for tumor in range(2):
@@ -123,7 +123,7 @@ def make_terra_as_published(root: Path, images: int = 2) -> None:
 
 
 def write_annotations(path: Path, labels: Sequence[str], images: Iterable[dict[str, object]]) -> None:
-    """Write a JSON file of the Caltech Camera Traps; location is a text in some of them and a number in others."""
+    """Write a JSON file like those of the Caltech Camera Traps; location is a text in some and a number in others."""
     images = list(images)
     content = {
         "info": {"version": "1"},
@@ -139,7 +139,7 @@ def write_annotations(path: Path, labels: Sequence[str], images: Iterable[dict[s
 
 
 def make_digits(path: Path, number: int = 360) -> str:
-    """Write digits in an .npz file of the usual layout: even grey images that say their number, and every class."""
+    """Write digits of every class in an .npz file of the usual layout; a uniform grey encodes the number of each."""
     images = np.broadcast_to((1 + np.arange(number) % 255).astype(np.uint8)[:, None, None], (number, 28, 28))
     digits, train = np.arange(number) % 10, number * 6 // 7
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ def make_arrays(path: Path) -> str:
 
 
 def make_table(root: Path) -> str:
-    """Write a CSV table beside a folder of images."""
+    """Write a CSV table next to a folder of images."""
     make_sorted(root / "images", ("d0", "d1", "d2"), ("c0", "c1"))
     files = sorted((root / "images").rglob("*.jpg"))
     rows = [(file.relative_to(root).as_posix(), file.parts[-2], file.parts[-3]) for file in files]
@@ -166,7 +166,7 @@ def make_table(root: Path) -> str:
 
 
 def zipped(folder: Path, inside: str = "") -> bytes:
-    """Return a zip archive of a folder, which lies in other folders there."""
+    """Return a zip archive that contains a folder inside other folders."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for file in sorted(folder.rglob("*")):
@@ -263,17 +263,17 @@ FORMS = [*DATASETS.names(), *OTHER_FORMS]
 
 
 def name_of(form: str) -> str:
-    """Return the data set that has a form."""
+    """Return the data set to which a form belongs."""
     return form.partition(" ")[0]
 
 
 def maker_of(form: str) -> Make:
-    """Return the maker of a small copy."""
+    """Return the function that writes a small copy."""
     makers = COPIES | OTHER_FORMS
     if form not in makers:
         raise AssertionError(
-            f"The data set '{form}' has no maker of a small copy; write one in tests/data/copies.py, in its real "
-            "layout, and add it to COPIES, so that the contract of all data sets is tested with it."
+            f"The data set '{form}' has no maker of a small copy; write one in tests/data/datasets/copies.py, in its "
+            "real layout, and add it to COPIES, so that the contract of all data sets is tested with it."
         )
     return makers[form]
 

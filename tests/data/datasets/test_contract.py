@@ -1,4 +1,4 @@
-"""What holds for every data set: found by itself, loaded from a small copy in its real layout."""
+"""The contract of every data set, on a small copy in its real layout; a new data set is found automatically."""
 
 import json
 import re
@@ -31,7 +31,7 @@ Copy = Callable[[str], DataConfig]
 
 @pytest.fixture(scope="session")
 def copy_of(tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    """Return a function that makes a copy once; tests that change files make their own."""
+    """Return a function that creates a copy once; tests that change files create their own."""
     made: dict[str, DataConfig] = {}
 
     def make(form: str) -> DataConfig:
@@ -42,13 +42,15 @@ def copy_of(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     return make
 
 
-def test_a_data_set_without_a_small_copy_is_told_to_have_one_written() -> None:
-    with pytest.raises(AssertionError, match=r"'brand_new' has no maker of a small copy; write one in tests/data/cop"):
+def test_the_error_for_a_data_set_without_a_small_copy_asks_for_one() -> None:
+    with pytest.raises(
+        AssertionError, match=r"'brand_new' has no maker of a small copy; write one in tests/data/datasets/cop"
+    ):
         maker_of("brand_new")
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_domains_classes_labels_and_images_are_whole_and_two_loads_agree(form: str, copy_of: Copy) -> None:
+def test_loaded_data_is_consistent_and_two_loads_agree(form: str, copy_of: Copy) -> None:
     config = copy_of(form)
     examples, again = config.load(), config.load()
     assert config.name == name_of(form)
@@ -73,14 +75,14 @@ def test_domains_classes_labels_and_images_are_whole_and_two_loads_agree(form: s
 
 
 @pytest.mark.parametrize("form", PICTURES)
-def test_every_image_has_the_domain_and_the_class_that_its_file_says(form: str, copy_of: Copy) -> None:
+def test_every_image_has_the_domain_and_class_encoded_in_it(form: str, copy_of: Copy) -> None:
     examples = copy_of(form).load()
     seen = [painted(image[:, 0, 0].tolist()) for image in examples.inputs]
     assert seen == list(zip(examples.domains.tolist(), examples.labels.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_config_survives_being_written_as_json(form: str, copy_of: Copy) -> None:
+def test_a_config_is_restored_from_json(form: str, copy_of: Copy) -> None:
     config = copy_of(form)
     revived = DataConfig.from_dict(json.loads(json.dumps(config.to_dict())))
     assert revived == config
@@ -145,7 +147,7 @@ def test_the_numbers_of_the_published_data_sets_are_the_known_ones() -> None:
         ("terra_incognita as published", "location_38"),
     ],
 )
-def test_a_short_run_leaves_one_domain_out_and_measures_all_of_it(
+def test_a_short_run_holds_one_domain_out_and_evaluates_all_of_it(
     form: str, target: str, copy_of: Copy, tmp_path: Path
 ) -> None:
     data = copy_of(form)
@@ -168,7 +170,7 @@ def test_a_short_run_leaves_one_domain_out_and_measures_all_of_it(
     assert list(result.target) == [target]
 
 
-def test_by_default_every_domain_of_a_data_set_is_left_out_once(copy_of: Copy, tmp_path: Path) -> None:
+def test_by_default_every_domain_is_held_out_once(copy_of: Copy, tmp_path: Path) -> None:
     data = copy_of("vlcs")
     examples = data.load()
     config = RunConfig(
@@ -185,8 +187,8 @@ def test_by_default_every_domain_of_a_data_set_is_left_out_once(copy_of: Copy, t
         assert {*result.source_val, *result.target} == set(examples.domain_names)
 
 
-def test_iwildcam_is_run_with_its_official_parts_and_a_few_locations_in_a_batch(copy_of: Copy, tmp_path: Path) -> None:
-    """The protocol says all that by itself; the copy has just the four locations that a batch draws from."""
+def test_iwildcam_uses_its_official_split_and_a_few_locations_per_batch(copy_of: Copy, tmp_path: Path) -> None:
+    """Both follow from the protocol; the copy has exactly the four locations that a batch draws from."""
     config = RunConfig(
         data=copy_of("iwildcam"),
         encoder=EncoderConfig(backbone="tiny_cnn"),
@@ -210,7 +212,7 @@ def test_iwildcam_is_run_with_its_official_parts_and_a_few_locations_in_a_batch(
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_a_wrong_path_gets_one_sentence_that_says_what_must_be_there(name: str, tmp_path: Path) -> None:
+def test_a_wrong_path_gives_one_sentence_that_states_the_expected_files(name: str, tmp_path: Path) -> None:
     make_sorted(tmp_path / "other", ("day", "night"), ("cat", "dog"), images=1)
     config = DATASETS.config(name)
     for wrong in (tmp_path / "other", tmp_path / "nowhere"):
@@ -224,7 +226,7 @@ def test_a_wrong_path_gets_one_sentence_that_says_what_must_be_there(name: str, 
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_data_that_is_nowhere_gets_one_sentence_that_says_where_to_put_it(
+def test_missing_data_gives_one_sentence_that_states_where_to_put_it(
     name: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(url: str, path: Path, **_: object) -> None:

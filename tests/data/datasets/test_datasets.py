@@ -43,7 +43,7 @@ def test_nested_sources_are_the_first_without_the_test_environment() -> None:
     assert data.load().domain_names == ("rot0-p0", "rot0-p0.1", "rot0-p0.2", "rot0-p0.5")
 
 
-def test_random_sources_depend_on_the_data_seed_and_hold_the_test_environment() -> None:
+def test_random_sources_depend_on_the_data_seed_and_come_with_the_test_environment() -> None:
     drawn = {RotatedColoredMNIST(num_sources=3, order="random", data_seed=s).load().domain_names for s in range(5)}
     assert len(drawn) > 1
     assert all("rot0-p0.5" in names and len(names) == 4 for names in drawn)
@@ -67,14 +67,14 @@ def test_color_and_label_noise_have_the_stated_probabilities(full_digits: Path) 
 
 
 def test_images_are_rotated_by_the_environments_angle(full_digits: Path) -> None:
-    """The pixel at (10, 20) is 6.5 right of and 3.5 above the centre; 90 degrees counter-clockwise moves it."""
+    """The pixel at (10, 20) is 6.5 to the right and 3.5 above the centre; a rotation moves it by 90 degrees."""
     data = RotatedColoredMNIST(digits=str(full_digits), num_sources=17, rotation_step=90)
     examples = data.load()
     image = examples.inputs[int((examples.domains == examples.domain_names.index("rot90-p0")).nonzero()[0])]
     assert divmod(int(image.amax(0).argmax()), 28) == (27 - 20, 10)
 
 
-def test_the_budget_is_shared_by_the_sources_alone(full_digits: Path) -> None:
+def test_only_the_sources_share_the_budget(full_digits: Path) -> None:
     examples = RotatedColoredMNIST(digits=str(full_digits), num_sources=4, budget=1002).load()
     counts = dict(zip(examples.domain_names, torch.bincount(examples.domains).tolist(), strict=True))
     assert counts.pop("rot0-p0.5") == 1000
@@ -96,14 +96,14 @@ def test_settings_without_a_test_environment_or_enough_sources_are_named(
         RotatedColoredMNIST(**settings).load()  # type: ignore[arg-type]  # names and values are the test's own
 
 
-def test_the_fingerprint_follows_inputs_labels_and_domains() -> None:
+def test_the_fingerprint_changes_with_inputs_labels_and_domains() -> None:
     inputs, labels, domains = torch.rand(4, 2), torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1])
     whole = {digest(inputs, labels, domains), digest(inputs, 1 - labels, domains), digest(inputs, labels, 1 - domains)}
     assert len({*whole, digest(inputs + 1, labels, domains)}) == 4
     assert digest(inputs, labels, domains) in whole
 
 
-def test_an_environment_keeps_its_digits_whatever_else_is_chosen(full_digits: Path) -> None:
+def test_an_environment_has_the_same_digits_with_any_other_environments(full_digits: Path) -> None:
     few = RotatedColoredMNIST(digits=str(full_digits), num_sources=1).load()
     many = RotatedColoredMNIST(digits=str(full_digits), num_sources=9).load()
     assert torch.equal(few.labels[few.domains == 0], many.labels[many.domains == 0])
@@ -118,10 +118,10 @@ def test_the_embedded_digits_are_real_ones() -> None:
     )
     assert torch.bincount(digits).tolist() == [500] * 10
     assert images[digits == 0].float().mean(0)[13:15, 13:15].mean() < 20, "a zero has a hole in the middle"
-    assert images[digits == 1].float().mean(0)[13:15, 13:15].mean() > 150, "a one has not"
+    assert images[digits == 1].float().mean(0)[13:15, 13:15].mean() > 150, "a one has none"
 
 
-def test_idx_files_are_read_packed_or_not(tmp_path: Path) -> None:
+def test_idx_files_are_read_with_and_without_compression(tmp_path: Path) -> None:
     images, digits = np.arange(3 * 784, dtype=np.uint8).reshape(3, 28, 28), np.array([3, 1, 4], np.uint8)
     for prefix, part in (("train", slice(0, 2)), ("t10k", slice(2, 3))):
         for name, values in (
@@ -172,7 +172,7 @@ def write_idx(folder: Path, number: int = 3) -> None:
         ("t10k-labels-idx1-ubyte.gz", gzip.compress(bytes(100), mtime=0)[:12] + b"\xff" * 10),
     ],
 )
-def test_damaged_files_of_digits_get_one_sentence_that_names_them(name: str, content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_file_of_digits_gives_one_sentence_that_names_it(name: str, content: bytes, tmp_path: Path) -> None:
     write_idx(tmp_path / "mnist")
     assert len(load_digits(str(tmp_path / "mnist"))[1]) == 6
     (tmp_path / "mnist" / name.removesuffix(".gz")).unlink()
@@ -181,7 +181,7 @@ def test_damaged_files_of_digits_get_one_sentence_that_names_them(name: str, con
         load_digits(str(tmp_path / "mnist"))
 
 
-def test_a_packed_file_that_never_ends_is_not_unpacked_to_its_end(
+def test_a_compressed_file_that_expands_without_limit_is_not_fully_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_idx(tmp_path / "mnist")
@@ -204,7 +204,7 @@ def test_a_packed_file_that_never_ends_is_not_unpacked_to_its_end(
         ({"y_train": np.array(["a", "b", "c"])}, "one whole number per image"),
     ],
 )
-def test_an_npz_that_holds_no_digits_is_named(changed: dict[str, np.ndarray], sentence: str, tmp_path: Path) -> None:
+def test_an_npz_file_without_digits_is_named(changed: dict[str, np.ndarray], sentence: str, tmp_path: Path) -> None:
     arrays: dict[str, np.ndarray] = {
         "x_train": np.zeros((3, 28, 28), np.uint8),
         "x_test": np.zeros((2, 28, 28), np.uint8),
@@ -251,7 +251,7 @@ def test_a_folder_becomes_examples_with_sorted_names(make_folder: MakeFolder) ->
     assert torch.equal(examples.inputs[4], read_picture(root / "paint/upright/1.png"))
 
 
-def test_the_fingerprint_of_a_folder_follows_its_content(make_folder: MakeFolder) -> None:
+def test_the_fingerprint_of_a_folder_changes_with_its_content(make_folder: MakeFolder) -> None:
     root = make_folder(images=2)
     before = Folder(path=str(root)).load().fingerprint
     assert Folder(path=str(root)).load().fingerprint == before
@@ -285,7 +285,7 @@ def test_a_class_may_be_missing_in_a_domain(make_folder: MakeFolder) -> None:
     assert examples.labels[examples.domains == examples.domain_names.index("photo")].tolist() == [1, 1]
 
 
-def test_pictures_are_upright_bounded_and_survive_a_round_trip(tmp_path: Path) -> None:
+def test_images_are_upright_bounded_and_survive_a_round_trip(tmp_path: Path) -> None:
     tall = Image.new("RGB", (100, 800), (255, 0, 0))
     exif = tall.getexif()
     exif[0x0112] = 6

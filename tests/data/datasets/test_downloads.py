@@ -1,4 +1,4 @@
-"""Published data sets that are not here yet: from archives of the real layout to the folder they are used from."""
+"""Downloads of published data sets: from archives in the real layout to the folder that messi uses."""
 
 import dataclasses
 import subprocess
@@ -23,7 +23,7 @@ from .copies import Notes, make_benchmark, make_iwildcam, make_terra_as_publishe
 
 
 class Site:
-    """Stands in for the network: archives by address; any other address fails."""
+    """Replaces the network: serves archives by address; any other address fails."""
 
     def __init__(self, archives: dict[str, bytes]) -> None:
         self.archives, self.asked = archives, list[str]()
@@ -63,7 +63,7 @@ def test_a_download_is_unpacked_found_inside_and_put_in_place_once(
     assert site.asked == urls("vlcs")
 
 
-def test_the_next_copy_is_taken_when_one_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_mirror_is_used_if_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_benchmark(tmp_path / "office", "office_home", images=1)
     second = urls("office_home")[1]
     site = serve(monkeypatch, {second: zipped(tmp_path / "office", "OfficeHomeDataset_10072016")})
@@ -74,7 +74,7 @@ def test_the_next_copy_is_taken_when_one_cannot_be_had(tmp_path: Path, monkeypat
     assert notes.notes[0].endswith("Trying the next copy.")
 
 
-def test_the_parts_of_iwildcam_and_of_terra_incognita_are_found_where_their_archives_have_them(
+def test_iwildcam_and_terra_incognita_are_found_where_their_archives_store_them(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_iwildcam(tmp_path / "cam")
@@ -107,7 +107,7 @@ def small_pacs(root: Path) -> Manifest:
     return dataclasses.replace(manifest, versions=[version])
 
 
-def test_what_is_downloaded_must_be_the_published_files_where_their_digest_is_known(
+def test_downloaded_files_must_match_the_published_digest_if_it_is_known(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "pacs"
@@ -142,7 +142,7 @@ def test_the_six_archives_of_domain_net_and_its_duplicates_become_one_folder(
     assert DomainNet().local_root() is None
     site = serve(monkeypatch, archives)
     examples = DomainNet().load(Notes())
-    assert site.asked == late, "what had come before is not downloaded again"
+    assert site.asked == late, "earlier archives are not downloaded again"
     assert [path.name for path in (home / "data").iterdir()] == ["domain_net"]
     manifest = read_manifest("domain_net")
     assert (list(examples.domain_names), list(examples.classes)) == (manifest.domains, manifest.classes)
@@ -153,7 +153,7 @@ def test_the_six_archives_of_domain_net_and_its_duplicates_become_one_folder(
     assert site.asked == late
 
 
-def test_an_archive_of_something_else_is_named_and_so_is_what_to_do(
+def test_an_archive_with_other_content_is_named_with_advice(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_benchmark(tmp_path / "pacs", "pacs", images=1)
@@ -166,7 +166,7 @@ def test_an_archive_of_something_else_is_named_and_so_is_what_to_do(
     assert not (home / "data" / "VLCS").exists()
 
 
-def test_a_folder_of_other_things_in_the_datas_place_is_named_before_anything_is_downloaded(
+def test_a_folder_with_other_content_is_named_before_anything_is_downloaded(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_benchmark(tmp_path / "vlcs", "vlcs")
@@ -221,10 +221,10 @@ for name, place in PLACES.items():
 """
 
 
-def test_a_process_that_is_killed_leaves_nothing_that_is_taken_for_the_data(
+def test_files_left_by_a_killed_process_are_not_taken_for_the_data(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four processes are killed, each a little later than the one before, and each goes on where that was."""
+    """Four processes are killed, each a little later than the one before, and each resumes from there."""
     make_benchmark(tmp_path / "vlcs", "vlcs")
     archive = tmp_path / "vlcs.zip"
     archive.write_bytes(zipped(tmp_path / "vlcs", "VLCS"))

@@ -50,14 +50,14 @@ def terra_listing(root: Path) -> Listing:
 
 
 def annotate(root: Path, *images: tuple[str, object, str]) -> None:
-    """Write a third annotation file, of images that are painted if they are not there."""
+    """Write a third annotation file; missing images are created."""
     found = [{"name": name, "location": place, "category": CLASSES.index(label)} for name, place, label in images]
     write_annotations(root / "eccv_18_annotation_files" / "third.json", CLASSES, found)
     for name, *_ in images:
         paint(root / "eccv_18_all_images_sm" / name, 0, 0)
 
 
-def test_an_image_with_annotations_of_two_classes_is_in_both_and_with_two_of_one_class_once(terra: Path) -> None:
+def test_an_image_is_listed_once_for_each_class_of_its_annotations(terra: Path) -> None:
     before = rows(terra_listing(terra))
     annotate(terra, ("two.jpg", 38, "dog"), ("two.jpg", "38", "cat"), ("one.jpg", 43, "dog"), ("one.jpg", 43, "dog"))
     assert sorted(set(rows(terra_listing(terra))) - set(before)) == [
@@ -86,8 +86,8 @@ def test_the_two_forms_of_terra_incognita_list_the_same_images_in_the_same_order
     assert rows(terra_listing(tmp_path / "sorted")) == rows(published)
 
 
-def test_an_annotation_of_an_image_that_no_file_lists_is_passed_over(terra: Path) -> None:
-    """As DomainBed does, which looks for the annotations of each listed image."""
+def test_an_annotation_of_an_unlisted_image_is_skipped(terra: Path) -> None:
+    """As in DomainBed, which looks up the annotations of each listed image."""
     before = rows(terra_listing(terra))
     file = terra / "eccv_18_annotation_files" / "part_0.json"
     content = json.loads(file.read_text())
@@ -119,7 +119,7 @@ def test_annotations_and_images_may_be_in_different_files(terra: Path) -> None:
         '{"images": [], "annotations": [], "categories": ["dog"]}',
     ],
 )
-def test_a_json_file_that_holds_no_annotations_is_named(terra: Path, content: str) -> None:
+def test_a_json_file_without_annotations_is_named(terra: Path, content: str) -> None:
     bad = terra / "eccv_18_annotation_files" / "bad.json"
     bad.write_text(content)
     with pytest.raises(MessiError, match=rf"{bad} is not an annotation file of the Caltech Camera Traps"):
@@ -137,7 +137,7 @@ def test_an_annotation_of_an_unknown_class_is_named(terra: Path) -> None:
         terra_listing(terra)
 
 
-def test_annotations_of_other_places_alone_are_named(tmp_path: Path) -> None:
+def test_annotations_of_only_other_locations_are_named(tmp_path: Path) -> None:
     write_annotations(tmp_path / "a.json", CLASSES, [{"name": "x.jpg", "location": 7, "category": 0}])
     paint(tmp_path / "eccv_18_all_images_sm" / "x.jpg", 0, 0)
     with pytest.raises(MessiError, match="name no image of the locations 100, 38, 43, 46"):
@@ -167,7 +167,7 @@ def test_with_the_list_of_duplicates_they_are_dropped_unless_kept(net: Path) -> 
     assert len(files) == 2069
 
 
-def test_the_list_that_messi_asks_for_is_not_called_a_file_that_is_no_image(net: Path) -> None:
+def test_the_list_of_duplicates_is_not_reported_as_a_stray_file(net: Path) -> None:
     (net / "domain_net_duplicates.txt").write_text("")
     (net / "readme.txt").write_text("")
     assert DomainNet(path=str(net)).listing(Notes()).ignored == ("readme.txt",)
@@ -182,7 +182,7 @@ def test_a_domain_net_whose_duplicates_were_deleted_needs_no_list(net: Path, mon
     assert len(DomainNet(path=str(net)).listing(Notes())) == 2070
 
 
-def test_only_the_known_domains_of_a_published_data_set_are_looked_into(tmp_path: Path) -> None:
+def test_only_the_known_domains_of_a_published_data_set_are_listed(tmp_path: Path) -> None:
     make_benchmark(tmp_path / "PACS", "pacs")
     paint(tmp_path / "PACS" / "extra" / "dog" / "1.png", 0, 0)
     (tmp_path / "PACS" / "splits").mkdir()
@@ -191,9 +191,7 @@ def test_only_the_known_domains_of_a_published_data_set_are_looked_into(tmp_path
     assert len(listing) == 4 * 7 * 2
 
 
-def test_a_complete_copy_by_its_counts_is_recognised_and_a_missing_image_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_complete_copy_is_recognised_by_its_counts_and_a_missing_image_is_counted(tmp_path: Path) -> None:
     make_iwildcam(tmp_path / "cam")
     manifest = read_manifest("iwildcam")
     totals = {"train": 40, "val": 20, "test": 20, "id_val": 40, "id_test": 40}
@@ -213,7 +211,7 @@ def parts_by_domain(listing: Listing) -> dict[str, set[str]]:
     return found
 
 
-def test_two_hospitals_of_camelyon17_are_held_out_whatever_the_table_says_of_them(tmp_path: Path) -> None:
+def test_two_hospitals_of_camelyon17_are_held_out_regardless_of_the_split_column(tmp_path: Path) -> None:
     make_camelyon(tmp_path)
     listing = Wilds(path=str(tmp_path)).listing(Notes())
     assert parts_by_domain(listing) == {
@@ -239,7 +237,7 @@ def test_the_locations_of_iwildcam_are_sorted_as_numbers_and_keep_their_official
     assert (parts["7"], parts["11"], parts["5"], parts["300"]) == ({"val"}, {"val"}, {"test"}, {"test"})
 
 
-def test_a_table_that_is_neither_iwildcams_nor_camelyons_is_told_to_be_named_itself(tmp_path: Path) -> None:
+def test_the_error_for_another_table_asks_for_the_path_of_the_table(tmp_path: Path) -> None:
     (tmp_path / "metadata.csv").write_text("file,kind,place\na.png,dog,x\n")
     with pytest.raises(
         MessiError, match=r"neither iWildCam's nor Camelyon17's; give the table itself .*file, kind, pl"

@@ -32,14 +32,14 @@ def save(tmp_path: Path) -> Save:
 
 @pytest.fixture
 def numbered(save: Save) -> str:
-    """240 even grey images of the values 1 to 240: each can be told by its middle, however it is rotated."""
+    """240 uniformly grey images with the values 1 to 240: the centre identifies an image under any rotation."""
     images = np.broadcast_to(np.arange(1, 241, dtype=np.uint8)[:, None, None], (240, 28, 28))
     return save(images, np.arange(240) % 10)
 
 
 @pytest.fixture
 def many(save: Save) -> str:
-    """30,000 even grey images."""
+    """30,000 uniformly grey images."""
     return save(np.full((30_000, 28, 28), 200, np.uint8), np.random.default_rng(0).integers(0, 10, 30_000))
 
 
@@ -50,7 +50,7 @@ def pixels(examples: Examples) -> Tensor:
 
 
 def middles(examples: Examples) -> list[set[int]]:
-    """Return the grey values in the middle of each domain's images."""
+    """Return the grey values in the centre of each domain's images."""
     middle = pixels(examples)[:, :, 14, 14].amax(1)
     return [set(middle[examples.domains == d].tolist()) for d in range(len(examples.domain_names))]
 
@@ -62,7 +62,7 @@ def turn(image: Tensor, angle: int) -> Tensor:
 
 
 @pytest.mark.parametrize(("data", "domains"), [(RotatedMNIST, 6), (ColoredMNIST, 3)])
-def test_every_digit_is_in_one_domain_alone(
+def test_every_digit_is_in_only_one_domain(
     data: type[RotatedMNIST | ColoredMNIST], domains: int, numbered: str
 ) -> None:
     parts = middles(data(digits=numbered).load())
@@ -71,7 +71,7 @@ def test_every_digit_is_in_one_domain_alone(
 
 
 @pytest.mark.parametrize("data", [RotatedMNIST, ColoredMNIST])
-def test_the_data_seed_alone_decides_which_digits_a_domain_has(
+def test_only_the_data_seed_decides_which_digits_a_domain_has(
     data: type[RotatedMNIST | ColoredMNIST], numbered: str
 ) -> None:
     first, again, other = (data(digits=numbered, data_seed=seed).load() for seed in (1, 1, 2))
@@ -91,8 +91,8 @@ def test_a_label_is_the_images_digit(numbered: str) -> None:
     assert torch.equal(examples.labels, (pixels(examples)[:, 0, 14, 14].long() - 1) % 10)
 
 
-def test_a_domain_is_turned_counter_clockwise_by_its_angle(save: Save) -> None:
-    """A bar from the middle to the right points to the angle; pixels leave an uncertainty of a degree."""
+def test_a_domain_is_rotated_counter_clockwise_by_its_angle(save: Save) -> None:
+    """A bar from the centre to the right points to the angle; pixels limit the accuracy to one degree."""
     images = np.zeros((60, 28, 28), np.uint8)
     images[:, 13:15, 14:26] = 255
     examples = RotatedMNIST(digits=save(images, np.zeros(60, int))).load()
@@ -103,10 +103,10 @@ def test_a_domain_is_turned_counter_clockwise_by_its_angle(save: Save) -> None:
         image = chosen[0, 0].float()
         pointed = math.degrees(math.atan2((image * up).sum(), (image * right).sum()))
         assert abs(pointed - angle) < 1
-        assert abs(image.sum() / (255 * 24) - 1) < 0.03, "a rotation keeps what it shows"
+        assert abs(image.sum() / (255 * 24) - 1) < 0.03, "a rotation keeps the content"
 
 
-def test_the_rotated_pixels_are_those_of_pillow(save: Save) -> None:
+def test_the_rotated_pixels_match_those_of_pillow(save: Save) -> None:
     """DomainBed rotates with Pillow. The two round differently, by 1 at most; on the outermost rim they disagree."""
     images, digits = load_digits("embedded")
     middle = torch.nn.functional.pad(images[:, 1:-1, 1:-1], (1, 1, 1, 1))
@@ -119,7 +119,7 @@ def test_the_rotated_pixels_are_those_of_pillow(save: Save) -> None:
 
 
 def test_colour_and_label_have_the_stated_probabilities(many: str) -> None:
-    """With 10,000 examples a domain a frequency is within 0.02 of its probability (4 standard errors)."""
+    """With 10,000 examples per domain, a frequency is within 0.02 of its probability (4 standard errors)."""
     examples = ColoredMNIST(digits=many).load()
     assert examples.domain_names == ("+90%", "+80%", "-90%")
     color = pixels(examples).flatten(2).amax(-1).argmax(1)

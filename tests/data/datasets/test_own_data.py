@@ -1,4 +1,4 @@
-"""Your own data: tables, arrays, folders and folders of WILDS, as people really have them."""
+"""A user's own data: tables, arrays, image folders and WILDS folders, in the forms that occur in practice."""
 
 import dataclasses
 import os
@@ -32,7 +32,7 @@ Row = tuple[str, str, str]
 
 @pytest.fixture
 def rows(tmp_path: Path) -> list[Row]:
-    """Rows of path, label and domain of images beside the table."""
+    """Rows of path, label and domain for images next to the table."""
     make_sorted(tmp_path / "images", DOMAINS, CLASSES, images=1)
     files = sorted((tmp_path / "images").rglob("*.jpg"))
     return [(file.relative_to(tmp_path).as_posix(), file.parts[-2], file.parts[-3]) for file in files]
@@ -44,7 +44,7 @@ def write(path: Path, lines: Sequence[Sequence[str]], delimiter: str = ",", enco
 
 
 def check(examples: Examples) -> None:
-    """Every image of the two domains and three classes is there, with its own label and domain."""
+    """Check that every image of the two domains and three classes has its own label and domain."""
     assert (examples.domain_names, examples.classes) == (DOMAINS, CLASSES)
     seen = [painted(image[:, 0, 0].tolist()) for image in examples.inputs]
     assert seen == list(zip(examples.domains.tolist(), examples.labels.tolist(), strict=True))
@@ -68,8 +68,8 @@ def test_a_table_may_be_csv_tsv_or_parquet(tmp_path: Path, rows: list[Row]) -> N
     assert len({examples.fingerprint for examples in loaded}) == 1
 
 
-def test_what_a_program_for_tables_writes_is_read_as_well(tmp_path: Path, rows: list[Row]) -> None:
-    """A mark of the byte order, line ends of Windows, a blank line at the end, columns in another order."""
+def test_tables_written_by_spreadsheet_programs_are_read(tmp_path: Path, rows: list[Row]) -> None:
+    """A byte order mark, Windows line ends, a blank line at the end, columns in another order."""
     lines = [("domain", "note", "path", "label"), *((d, "x", path, label) for path, label, d in rows)]
     content = "\ufeff" + "".join(",".join(line) + "\r\n" for line in lines) + "\r\n"
     (tmp_path / "table.csv").write_bytes(content.encode())
@@ -92,7 +92,7 @@ def test_paths_may_be_absolute_or_start_from_another_folder(tmp_path: Path, rows
 
 
 def test_paths_may_go_up_within_the_root_and_have_backslashes_and_links(tmp_path: Path, rows: list[Row]) -> None:
-    """What leads out of the root is refused, and nothing else: on Linux a name may hold a backslash."""
+    """Only paths out of the root are refused; on Linux, a name may contain a backslash."""
     (tmp_path / "images" / "d0" / "c0").rename(tmp_path / "elsewhere")
     (tmp_path / "images" / "d0" / "c0").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "images" / "d1" / "c2").rename(tmp_path / "images" / "d1" / "c\\2")
@@ -120,7 +120,7 @@ def test_blanks_around_the_names_of_a_table_make_no_new_classes_or_domains(tmp_p
     assert set(Table(path=str(write(tmp_path / "parts.csv", lines))).load().parts) == {"train", "test"}
 
 
-def test_a_number_that_is_none_is_an_empty_cell_of_parquet(tmp_path: Path) -> None:
+def test_nan_is_an_empty_cell_of_parquet(tmp_path: Path) -> None:
     table = pyarrow.table({"path": ["1.png", "2.png"], "label": [1.0, float("nan")], "domain": ["a", "b"]})
     parquet.write_table(table, tmp_path / "table.parquet")
     with pytest.raises(MessiError, match=r"Row 3 of .* has an empty cell; fill in path, domain, label\."):
@@ -155,10 +155,10 @@ def test_parquet_columns_may_hold_numbers(tmp_path: Path) -> None:
     ("content", "sentence"),
     [
         pytest.param(
-            "path,label,place\na,b,c\n", r"no column in .* named 'domain'; there are: label, path, place", id="c"
+            "path,label,place\na,b,c\n", r"no column in .* named 'domain'; available: label, path, place", id="c"
         ),
         pytest.param(
-            "a.png,cat,day\nb.png,dog,day\n", r"no column in .* named 'path'; there are: a.png, cat, day", id="h"
+            "a.png,cat,day\nb.png,dog,day\n", r"no column in .* named 'path'; available: a.png, cat, day", id="h"
         ),
         pytest.param("path,label,domain\na,b\n", r"Row 2 of .* has 2 cells, but the header has 3", id="short row"),
         pytest.param("path,label,domain\na,b,c\na,b,c,d\n", r"Row 3 of .* has 4 cells, but the head", id="long row"),
@@ -191,14 +191,14 @@ def test_parquet_columns_may_hold_numbers(tmp_path: Path) -> None:
         pytest.param("path,label,domain\nno.png,b,c\n", r"The image .*no.png cannot be read: No such file", id="file"),
     ],
 )
-def test_a_table_that_cannot_be_used_gets_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+def test_an_unusable_table_gives_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
     (tmp_path / "table.csv").write_text(content)
     with pytest.raises(MessiError, match=sentence) as raised:
         Table(path=str(tmp_path / "table.csv")).load()
     assert "\n" not in str(raised.value)
 
 
-def test_a_table_in_another_encoding_or_of_another_kind_is_named(tmp_path: Path, rows: list[Row]) -> None:
+def test_a_table_in_another_encoding_or_format_is_named(tmp_path: Path, rows: list[Row]) -> None:
     write(tmp_path / "latin.csv", [HEADER, ("a.png", "größe", "c")], encoding="latin-1")
     write(tmp_path / "wide.csv", [HEADER, *rows], encoding="utf-16")
     write(tmp_path / "text.parquet", [HEADER, *rows])
@@ -207,7 +207,7 @@ def test_a_table_in_another_encoding_or_of_another_kind_is_named(tmp_path: Path,
             Table(path=str(tmp_path / name)).load()
 
 
-def test_a_row_for_an_image_twice_counts_twice(tmp_path: Path, rows: list[Row]) -> None:
+def test_an_image_in_two_rows_is_two_examples(tmp_path: Path, rows: list[Row]) -> None:
     table = write(tmp_path / "table.csv", [HEADER, *rows, rows[0]])
     examples = Table(path=str(table)).load()
     assert len(examples) == len(rows) + 1
@@ -230,14 +230,14 @@ def test_the_split_column_becomes_the_official_parts_and_changes_the_fingerprint
     assert Table(path=str(moved)).load().fingerprint != examples.fingerprint
 
 
-def test_other_labels_for_the_same_images_are_other_data(tmp_path: Path, rows: list[Row]) -> None:
+def test_the_same_images_with_other_labels_are_other_data(tmp_path: Path, rows: list[Row]) -> None:
     first = Table(path=str(write(tmp_path / "table.csv", [HEADER, *rows]))).load()
     again = Table(path=str(write(tmp_path / "other.csv", [HEADER, *((p, "x", d) for p, _, d in rows)]))).load()
     assert first.fingerprint != again.fingerprint
 
 
 def save_arrays(folder: Path, **arrays: np.ndarray) -> Arrays:
-    np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]  # its stub allows no names of one's own
+    np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]  # its stub allows no other names
     return Arrays(path=str(folder / "arrays.npz"))
 
 
@@ -274,7 +274,7 @@ def test_images_may_have_their_channels_last_first_or_none(tmp_path: Path) -> No
 
 def test_arrays_may_have_other_names(tmp_path: Path) -> None:
     config = save_arrays(tmp_path, x=np.zeros((4, 2)), y=LABELS, z=PLACES, s=np.array(["train"] * 4))
-    with pytest.raises(MessiError, match=r"no array in .*arrays.npz named 'inputs'; there are: s, x, y, z"):
+    with pytest.raises(MessiError, match=r"no array in .*arrays.npz named 'inputs'; available: s, x, y, z"):
         config.load()
     named = dataclasses.replace(config, inputs_array="x", labels_array="y", domains_array="z", split_array="s")
     assert named.load().parts == ("train",) * 4
@@ -304,7 +304,7 @@ def test_arrays_may_have_other_names(tmp_path: Path) -> None:
             {"inputs": np.array([[1, 2, 3], [4, 5, np.nan], [7, 8, 9], [np.inf, 1, np.nan]])},
             r": 3 in 2 of 4 rows, the first in row 1, column 2, counted from 0\. Replace or remove them\.$",
         ),
-        ({"labels": np.array([0, 1])}, r"'labels' in .* must contain 4 whole numbers or texts, .* and shape \[2\]"),
+        ({"labels": np.array([0, 1])}, r"'labels' in .* must contain 4 whole numbers or strings, .* and shape \[2\]"),
         ({"labels": np.zeros((4, 1), int)}, r"'labels' in .* and shape \[4, 1\]"),
         ({"labels": np.array([0.0, 1.0, 0.5, np.nan])}, r"'labels' in .* but has type float64"),
         ({"domains": np.array([0, 1, 2, 3, 4])}, r"'domains' in .* must contain 4 whole numbers"),
@@ -328,7 +328,7 @@ def test_text_in_bytes_is_the_text(tmp_path: Path) -> None:
     assert config.load().classes == ("a", "b", "c")
 
 
-def test_objects_and_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
+def test_object_arrays_and_other_files_are_refused(tmp_path: Path) -> None:
     objects = np.array([{"a": 1}, None, "x", 3], object)
     pickled = save_arrays(tmp_path, inputs=np.zeros((4, 2)), labels=objects, domains=PLACES)
     with pytest.raises(MessiError, match=r"must be an .npz file of plain arrays, without objects"):
@@ -351,8 +351,8 @@ def test_objects_and_files_that_are_no_arrays_are_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_a_file_with_a_damaged_byte_is_named_or_reads_as_before(tmp_path: Path, save: Callable[..., None]) -> None:
-    """Some bytes, such as the dates of the archive's entries, mean nothing to us; no other damage is passed over."""
+def test_a_damaged_byte_is_reported_or_changes_nothing(tmp_path: Path, save: Callable[..., None]) -> None:
+    """Some bytes, such as the dates of archive entries, have no meaning for messi; all other damage is reported."""
     path, damaged = tmp_path / "whole.npz", tmp_path / "damaged.npz"
     save(path, inputs=np.random.default_rng(0).normal(size=(4, 5)), labels=LABELS, domains=PLACES)
     whole, before = path.read_bytes(), Arrays(path=str(path)).load().fingerprint
@@ -368,7 +368,7 @@ def test_a_file_with_a_damaged_byte_is_named_or_reads_as_before(tmp_path: Path, 
     assert refused > len(whole) / 2
 
 
-def test_the_fingerprint_of_arrays_follows_all_that_a_run_depends_on(tmp_path: Path) -> None:
+def test_the_fingerprint_of_arrays_changes_with_everything_that_a_run_depends_on(tmp_path: Path) -> None:
     arrays = {
         "inputs": np.arange(8.0).reshape(4, 2),
         "labels": LABELS,
@@ -387,7 +387,7 @@ def test_the_fingerprint_of_arrays_follows_all_that_a_run_depends_on(tmp_path: P
     assert len(others | {first}) == 5
 
 
-def test_every_kind_of_path_finds_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_of_path_finds_its_data(tmp_path: Path) -> None:
     make_sorted(tmp_path / "folder", DOMAINS, CLASSES, images=1)
     make_iwildcam(tmp_path / "cam")
     make_camelyon(tmp_path / "camelyon")
@@ -401,8 +401,7 @@ def test_every_kind_of_path_finds_its_data(tmp_path: Path, monkeypatch: pytest.M
         assert find_data(str(tmp_path / name)) == Table(path=str(tmp_path / name))
     for name in ("a.npz", "A.NPZ"):
         assert find_data(str(tmp_path / name)) == Arrays(path=str(tmp_path / name))
-    monkeypatch.chdir(tmp_path)
-    assert find_data("folder") == Folder(path="folder"), "the name of a kind of data is no data set"
+    assert find_data("folder") == Folder(path="folder"), "the name of a kind of data is not a data set"
 
 
 def test_every_data_set_that_needs_no_path_is_found_by_its_name() -> None:
@@ -412,7 +411,7 @@ def test_every_data_set_that_needs_no_path_is_found_by_its_name() -> None:
         assert find_data(name) == DATASETS.config(name)()
 
 
-def test_what_is_no_data_is_told_what_could_be(tmp_path: Path) -> None:
+def test_the_error_for_a_path_without_data_lists_what_data_can_be(tmp_path: Path) -> None:
     with pytest.raises(MessiError, match=r"no folder, file or data set 'nowhere'; the data sets are: colored_"):
         find_data("nowhere")
     (tmp_path / "notes.txt").touch()
@@ -430,7 +429,7 @@ def test_upper_case_suffixes_are_read_like_lower_case_ones(tmp_path: Path, rows:
 
 
 def npz(path: Path, name: str, header: bytes, values: bytes, *, claimed: int | None = None) -> str:
-    """Write an archive of one array whose header, or whose entry, may say anything."""
+    """Write an archive of one array with any header and any stated size."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(f"{name}.npy", header + values)
     if claimed is not None:
@@ -458,7 +457,7 @@ def npy_header(shape: str, dtype: str = "<f4") -> bytes:
         ("(99999999999999999999999, 99999999999999999999)", None),
     ],
 )
-def test_an_array_that_claims_more_than_the_file_holds_takes_no_memory(
+def test_an_array_that_claims_more_than_its_file_contains_uses_no_memory(
     shape: str, claimed: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("It was read."))
@@ -479,14 +478,14 @@ def test_an_array_that_is_larger_than_the_memory_is_not_unpacked(
         read_inputs(tmp_path / "bomb.npz", "inputs")
 
 
-def test_arrays_that_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
+def test_only_the_requested_arrays_are_read(tmp_path: Path) -> None:
     objects = np.array([{"a": 1}], object)
     examples = save_arrays(tmp_path, inputs=np.zeros((4, 2)), labels=LABELS, domains=PLACES, notes=objects).load()
     assert len(examples) == 4
 
 
-def test_a_damaged_header_of_an_array_raises_nothing_else(tmp_path: Path) -> None:
-    """numpy reads it as Python, so what is put there looks like Python; the archive itself is right."""
+def test_a_damaged_array_header_raises_only_messi_errors(tmp_path: Path) -> None:
+    """numpy parses it as Python, so the damage looks like Python; the archive itself is valid."""
     rng = np.random.default_rng(0)
     values = rng.normal(size=(4, 5)).astype(np.float32).tobytes()
     refused = 0
@@ -501,7 +500,7 @@ def test_a_damaged_header_of_an_array_raises_nothing_else(tmp_path: Path) -> Non
     assert refused > 200
 
 
-def test_a_damaged_parquet_file_raises_nothing_else(tmp_path: Path, rows: list[Row]) -> None:
+def test_a_damaged_parquet_file_raises_only_messi_errors(tmp_path: Path, rows: list[Row]) -> None:
     columns = dict(zip(HEADER, map(list, zip(*rows, strict=True)), strict=True))
     parquet.write_table(pyarrow.table(columns), tmp_path / "table.parquet")
     whole, rng = (tmp_path / "table.parquet").read_bytes(), np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""SWAD's choice of segments against the queues of the original code, and on curves whose answer is plain."""
+"""SWAD's choice of segments against the queues of the original code, and on curves with an obvious answer."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Queues:
         self.threshold: float | None = None
         self.dead = False
         self.added: list[int] = []
-        """The segments in the order in which the original takes them; some of them more than once."""
+        """The segments in the order in which the original averages them, some more than once."""
         self.start = -1
 
     def end_of_segment(self, number: int, loss: float) -> None:
@@ -93,7 +93,7 @@ def test_after_every_segment_the_valley_is_that_of_the_queues(
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(losses=curves, optimum=st.integers(1, 5), overfit=st.integers(1, 8))
-def test_once_seen_a_valley_keeps_its_start_and_only_grows(losses: list[float], optimum: int, overfit: int) -> None:
+def test_a_detected_valley_keeps_its_start_and_only_grows(losses: list[float], optimum: int, overfit: int) -> None:
     found = [valley_of(losses[:number], optimum=optimum, overfit=overfit) for number in range(1, len(losses) + 1)]
     for before, after in pairwise(valley for valley in found if valley is not None):
         assert (before.first, before.threshold) == (after.first, after.threshold)
@@ -104,7 +104,7 @@ def test_a_loss_that_only_falls_has_no_valley() -> None:
     assert valley_of([1.0 - 0.05 * number for number in range(12)]) is None
 
 
-def test_a_valley_is_seen_at_the_last_evaluation_and_not_before() -> None:
+def test_a_valley_may_be_detected_only_at_the_last_evaluation() -> None:
     curve = [2.0, 1.6, 1.2, 0.8, 0.5, 0.6, 0.55]
     assert valley_of(curve[:-1]) is None
     valley = valley_of(curve)
@@ -114,10 +114,10 @@ def test_a_valley_is_seen_at_the_last_evaluation_and_not_before() -> None:
 
 
 def test_a_v_is_averaged_around_its_bottom() -> None:
-    """The bottom is segment 5, seen at 7 with the threshold 1.3 (5 + 6 + 7) / 3 = 7.8 hundredths.
+    """The bottom is segment 5, detected at 7 with the threshold 1.3 (5 + 6 + 7) / 3 = 7.8 hundredths.
 
-    Segments 3 and 2, at 7 and 8, are looked back at: the first above is 2, so 3 is where it begins and 4 the first
-    that counts. On the other side 7 is the last below.
+    Looking back, segment 3 is at 7 hundredths and segment 2, at 8, is the first above the threshold: the valley begins
+    at 3, and 4 is the first averaged segment. On the other side, 7 is the last segment below the threshold.
     """
     curve = [0.10, 0.09, 0.08, 0.07, 0.06, 0.05, 0.06, 0.07, 0.08, 0.09, 0.10, 0.11, 0.12, 0.13]
     alive, dead = valley_of(curve[:-1]), valley_of(curve)
@@ -159,7 +159,7 @@ def test_without_more_patience_after_the_bottom_than_at_it_the_valley_begins_the
     assert (valley.first if valley else None) == (bottoms[0] if bottoms else None)
 
 
-def test_a_valley_can_be_over_when_it_is_seen() -> None:
+def test_a_valley_may_have_ended_when_it_is_detected() -> None:
     valley = valley_of([1.0, 9.0, 9.0], optimum=3, overfit=2)
     assert valley is not None
     assert (valley.first, valley.last, valley.ended) == (0, 0, True)

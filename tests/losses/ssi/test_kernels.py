@@ -147,12 +147,12 @@ class TestSlots:
             "negative",
         ],
     )
-    def test_slots_are_those_of_torch(self, labels: list[int], domains: list[int]) -> None:
+    def test_slots_match_torch(self, labels: list[int], domains: list[int]) -> None:
         given = torch.tensor(labels), torch.tensor(domains)
         assert self.found(*given) == as_lists(find_slots(*given))
 
     @pytest.mark.parametrize(("examples", "classes", "num_domains"), [(33, 4, 3), (64, 65, 3), (100, 12, 5)])
-    def test_random_slots_are_those_of_torch(self, examples: int, classes: int, num_domains: int) -> None:
+    def test_random_slots_match_torch(self, examples: int, classes: int, num_domains: int) -> None:
         given = mixed(classes, num_domains, examples)
         expected = as_lists(find_slots(given.labels, given.domains))
         assert len(expected) > 5
@@ -181,7 +181,7 @@ class TestMemory:
         return [(start + size, after) for start, size, after in zip(starts, sizes, starts[1:], strict=False)]
 
     @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 31, 5), (3, 33, 130), (40, 16, 8), (6, 160, 384)], ids=str)
-    def test_no_part_reaches_into_the_next(self, shape: tuple[int, int, int]) -> None:
+    def test_no_part_overlaps_the_next(self, shape: tuple[int, int, int]) -> None:
         ends = self.ends(*shape)
         assert len(ends) == len(memory_kernels.Layout._fields) + len(memory_kernels.Scratch._fields) - 2
         assert all(end <= after for end, after in ends)
@@ -248,7 +248,7 @@ class TestValueAndGradient:
     @pytest.mark.parametrize("epsilon", [0.02, 0.2])
     @pytest.mark.parametrize("iterations", [1, 2, 3])
     def test_rounds_that_have_not_converged(self, iterations: int, epsilon: float) -> None:
-        # The rows of the plan have not their mass yet, and that changes the gradient within the cells, too.
+        # The rows of the plan do not have their mass yet, which also changes the gradient within the cells.
         assert_same(mixed(), iterations=iterations, epsilon=epsilon)
 
     @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ class TestScales:
 
     @pytest.mark.parametrize("point", [0.0, 0.1, 1e4])
     @both_discrepancies
-    def test_identical_points_cost_nothing_and_pull_nowhere(self, discrepancy: str, point: float) -> None:
+    def test_identical_points_have_zero_cost_and_zero_gradient(self, discrepancy: str, point: float) -> None:
         given = mixed()
         same = replace(given, features=torch.full_like(given.features, point))
         value, gradient = same.by_kernels(discrepancy=discrepancy)
@@ -375,7 +375,7 @@ class TestLaws:
         assert routing.grad is None
 
 
-def test_public_loss_calls_the_kernels_where_they_run_except_for_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_public_loss_uses_the_kernels_where_they_run_except_for_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     given = mixed().to(DEVICE)
     monkeypatch.setattr(gpu_kernels, "run_on", lambda _: True)
     loss = plain.ssi_loss(given.features, given.routing, given.labels, given.domains, iterations=10)
@@ -394,7 +394,7 @@ class TestGpu:
         given = mixed(classes, num_domains, examples, experts=6, width=384)
         assert_same(given, discrepancy=discrepancy, iterations=50)
 
-    def test_public_loss_takes_the_kernels(self) -> None:
+    def test_the_public_loss_uses_the_kernels(self) -> None:
         given = mixed().to(DEVICE)
         loss = plain.ssi_loss(given.features, given.routing, given.labels, given.domains, iterations=10)
         assert loss.item() == given.by_kernels()[0].item()

@@ -68,7 +68,7 @@ def assert_close(actual: Tensor, expected: Tensor, *, rtol: float) -> None:
 
 class TestTwin:
     @pytest.mark.parametrize("reduction", ["sum", "mean"])
-    def test_value_and_gradient_are_the_twins(self, reduction: Reduction) -> None:
+    def test_value_and_gradient_match_the_twin(self, reduction: Reduction) -> None:
         given = mixed_batch()
         loss = given.absolute(reduction=reduction)
         total, number = given.twin()
@@ -78,7 +78,7 @@ class TestTwin:
         assert_close(given.gradient(loss), given.gradient(expected), rtol=1e-4)
 
     @pytest.mark.parametrize("reduction", ["sum", "mean"])
-    def test_mmd_is_the_weighted_sum_of_the_twins(self, reduction: Reduction) -> None:
+    def test_mmd_is_the_weighted_sum_of_the_twin(self, reduction: Reduction) -> None:
         given = mixed_batch()
         loss = given.loss(discrepancy="mmd", reduction=reduction)
         terms = []
@@ -109,7 +109,7 @@ class TestTwin:
         assert_close(loss, total, rtol=1e-5)
 
     @pytest.mark.parametrize("sharpness", [0.0, 1.0, 20.0])
-    def test_sharpness_reaches_the_weights(self, sharpness: float) -> None:
+    def test_sharpness_changes_the_weights(self, sharpness: float) -> None:
         # One slot of two single examples: the loss is the weight times their squared distance.
         features = torch.tensor([[[0.0, 0.0], [3.0, 4.0]]])
         routing = torch.tensor([[1.0], [0.5]])
@@ -151,7 +151,7 @@ class TestEpsilon:
         assert torch.isfinite(loss)
         assert torch.isfinite(scaled.gradient(loss)).all()
         if scale <= 1e-20:
-            # Costs below 1e-38 are below float32 altogether; MMD's kernels are all 1, rounded in their sums.
+            # Costs below 1e-38 underflow in float32; MMD's kernels are all 1, rounded in their sums.
             assert abs(loss.item()) < (1e-37 if discrepancy == "ot" else 1e-5)
 
 
@@ -238,7 +238,7 @@ class TestInvariance:
         ("domains", torch.zeros(17, dtype=torch.long)),
     ],
 )
-def test_wrong_shape_names_the_argument_and_the_shape_it_has(name: str, value: Tensor) -> None:
+def test_the_error_for_a_wrong_shape_names_argument_and_shape(name: str, value: Tensor) -> None:
     wrong = replace(mixed_batch(), **{name: value})
     with pytest.raises(MessiError, match=rf"^{name} must have the shape .* has \[{value.shape[0]}"):
         wrong.loss()

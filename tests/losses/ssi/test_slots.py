@@ -26,7 +26,7 @@ def as_lists(slots: Slots) -> list[tuple[list[int], list[int]]]:
         st.tuples(st.sampled_from([-3, 0, 1, 7, 1000]), st.sampled_from([-1, 0, 2, 40])), min_size=0, max_size=24
     )
 )
-def test_slots_are_the_twins(examples: list[tuple[int, int]]) -> None:
+def test_slots_match_the_twin(examples: list[tuple[int, int]]) -> None:
     labels = torch.tensor([label for label, _ in examples], dtype=torch.long)
     domains = torch.tensor([domain for _, domain in examples], dtype=torch.long)
     assert as_lists(find_slots(labels, domains)) == reference.slots(labels, domains)

@@ -64,8 +64,8 @@ def assert_exact(inputs: Sequence[Tensor], above: Tensor, *, relu: bool, toleran
         assert (one.double() - other).norm() <= tolerance * other.norm(), name
 
 
-# One place; rows that fill no tile, and two tiles and a bit; channels of one tile, of less, and of one and a bit; and a
-# tile that is full.
+# One position; less than one tile of rows, and more than two; less than one tile of channels, exactly one, and more;
+# and a full tile.
 @pytest.mark.parametrize(
     "shape",
     [(1, 64, 1, 1), (2, 64, 3, 11), (1, 24, 3, 10), (3, 256, 3, 3), (2, 264, 2, 3), (2, 128, 2, 4)],
@@ -83,14 +83,14 @@ def test_many_channels() -> None:
 @every_kind
 @pytest.mark.parametrize("programs", [1, 4, 6])
 def test_programs_share_the_rows(programs: int, shortcut: bool, relu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seven tiles below and two beside each other, for one to three programs in a column of tiles."""
+    """Seven by two tiles, with one to three programs per column of tiles."""
     monkeypatch.setattr(batch_norm_kernels, "_PROGRAMS", programs)
     assert_exact(given(2, 260, 4, 7, shortcut=shortcut), rand(2, 260, 4, 7, seed=6), relu=relu)
 
 
 @every_kind
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
-def test_maps_and_gradients_lie_in_any_order(order: torch.memory_format, shortcut: bool, relu: bool) -> None:
+def test_maps_and_gradients_may_have_any_memory_layout(order: torch.memory_format, shortcut: bool, relu: bool) -> None:
     maps, weight, bias, *others = given(2, 32, 3, 5, shortcut=shortcut)
     inputs = [maps.contiguous(memory_format=order), weight, bias, *(other.mT.contiguous().mT for other in others)]
     for above in (rand(2, 32, 3, 5, seed=6), rand(2, 32, 5, 3, seed=6).mT, rand(2, 32, 1, 1, seed=6).expand_as(maps)):
@@ -107,7 +107,7 @@ def test_four_places_by_hand() -> None:
     assert result.flatten().tolist() == pytest.approx([3.0, 0.0, 4.0, 0.0])
     above = torch.tensor([1.0, 10.0, 100.0, 1000.0], device=DEVICE).view(1, 1, 2, 2)
     gradients = torch.autograd.grad(result, (maps, shortcut, weight, bias), above)
-    # Two places let it through: 1 and 100, whose normalised numbers are -1 and 1. The slope is 3 / 2.
+    # Two positions pass the gradient: 1 and 100, whose normalised values are -1 and 1. The slope is 3 / 2.
     wanted = [[1.5, 0.0, 150.0, 0.0], [1.0, 0.0, 100.0, 0.0], [99.0], [101.0]]
     for one, other in zip(gradients, wanted, strict=True):
         assert one.flatten().tolist() == pytest.approx(other)
@@ -125,7 +125,7 @@ def test_far_from_zero_only_the_maps_are_rounded() -> None:
 
 
 @pytest.mark.parametrize("shortcut", [True, False])
-def test_what_is_not_a_number_stays_so_and_where_it_is(shortcut: bool) -> None:
+def test_nan_stays_nan_and_does_not_spread(shortcut: bool) -> None:
     inputs = given(2, 32, 3, 3, shortcut=shortcut)
     whole = norm(*inputs, relu=True)
     inputs[-1 if shortcut else 0][1, 5, 0, 2] = torch.nan
@@ -144,7 +144,7 @@ def test_the_same_input_gives_the_same_bits(shortcut: bool, relu: bool) -> None:
 
 @pytest.mark.parametrize("learnt", [["maps"], ["weight"], ["bias", "shortcut"], ["weight", "bias"]], ids=str)
 @pytest.mark.parametrize("relu", [True, False])
-def test_only_what_is_learnt_gets_a_gradient(learnt: list[str], relu: bool) -> None:
+def test_only_trained_parameters_get_a_gradient(learnt: list[str], relu: bool) -> None:
     inputs, above = given(2, 32, 3, 3), rand(2, 32, 3, 3, seed=6)
     wanted = dict(zip(NAMES, answers(norm, inputs, above, relu=relu), strict=True))
     for name, one in zip(NAMES[1:], inputs, strict=True):
@@ -157,10 +157,10 @@ def test_only_what_is_learnt_gets_a_gradient(learnt: list[str], relu: bool) -> N
 
 @every_kind
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_in_half_precision_results_are_rounded_once(dtype: torch.dtype, shortcut: bool, relu: bool) -> None:
-    """One rounding is half a step, and a step is ``eps`` of the power of two below; sums stay in float32.
+def test_half_precision_results_are_rounded_once(dtype: torch.dtype, shortcut: bool, relu: bool) -> None:
+    """One rounding is half a step, and a step is ``eps`` times the power of two below; sums stay in float32.
 
-    Triton's interpreter cuts bfloat16 off instead of rounding it, which is a whole step.
+    Triton's interpreter truncates to bfloat16 instead of rounding, which is a whole step.
     """
     steps = 1.0 if (DEVICE, dtype) == ("cpu", torch.bfloat16) else 0.5
     maps, weight, bias, *others = given(2, 64, 7, 7, shortcut=shortcut)

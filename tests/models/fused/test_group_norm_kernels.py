@@ -62,8 +62,7 @@ def assert_exact(inputs: Sequence[Tensor], above: Tensor, tolerance: float = ROU
         assert relative_error(one, other) < tolerance, name
 
 
-# One place and one image; places that fill no tile; a tile that is full; 4, 8 and 16 channels in a group; and maps that
-# are read in two tiles.
+# One position and one image; less than a tile; a full tile; 4, 8 and 16 channels per group; and maps of two tiles.
 @pytest.mark.parametrize(
     "shape",
     [(1, 32, 1, 1), (3, 128, 1, 1), (2, 32, 5, 7), (1, 64, 28, 28), (2, 128, 4, 4), (2, 128, 14, 14), (1, 32, 46, 50)],
@@ -74,7 +73,7 @@ def test_values_and_gradients(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
-def test_maps_and_gradients_lie_in_any_order(order: torch.memory_format) -> None:
+def test_maps_and_gradients_may_have_any_memory_layout(order: torch.memory_format) -> None:
     maps, *others = given(2, 32, 3, 5)
     for above in (rand(2, 32, 3, 5, seed=3), rand(2, 32, 5, 3, seed=3).mT, rand(2, 32, 1, 1, seed=3).expand_as(maps)):
         assert_exact([maps.contiguous(memory_format=order), *others], above)
@@ -112,7 +111,7 @@ def test_far_from_zero_only_the_mean_is_rounded() -> None:
     assert_exact([maps + 1000, *others], rand(2, 64, 7, 7, seed=3), tolerance=1e-4)
 
 
-def test_what_is_not_a_number_stays_so_and_in_its_group() -> None:
+def test_nan_stays_nan_and_in_its_group() -> None:
     maps, *others = given(2, 32, 3, 3)
     whole = norm(maps, *others)
     maps[1, 5, 0, 2] = torch.nan
@@ -151,7 +150,7 @@ def test_networks(build: Build, channels: int, by_kernels: Switch) -> None:
 
 
 @both_networks
-def test_names_are_those_of_plain_modules(build: Build) -> None:
+def test_parameter_names_are_those_of_plain_modules(build: Build) -> None:
     """Saved models contain them."""
     network, _ = build((3, 28, 28))
     fuse(network)
@@ -160,7 +159,7 @@ def test_names_are_those_of_plain_modules(build: Build) -> None:
     assert list(network.state_dict()) == wanted
 
 
-def test_styles_are_mixed_on_both_ways(by_kernels: Switch) -> None:
+def test_styles_are_mixed_with_and_without_kernels(by_kernels: Switch) -> None:
     torch.manual_seed(0)
     network, images = tiny_cnn((3, 8, 8))[0].to(DEVICE), rand(3, 3, 8, 8)
     fuse(network)
@@ -178,7 +177,7 @@ def test_styles_are_mixed_on_both_ways(by_kernels: Switch) -> None:
 @on_a_gpu
 @both_networks
 @pytest.mark.parametrize("channels", [1, 3])
-def test_in_bfloat16_errors_are_those_of_autocast(build: Build, channels: int) -> None:
+def test_bfloat16_is_as_accurate_as_autocast(build: Build, channels: int) -> None:
     torch.manual_seed(0)
     network, width = build((channels, 28, 28))
     fuse(network)
@@ -201,7 +200,7 @@ def test_in_bfloat16_errors_are_those_of_autocast(build: Build, channels: int) -
 
 
 @on_a_gpu
-def test_in_bfloat16_the_result_is_rounded_once() -> None:
+def test_bfloat16_results_are_rounded_once() -> None:
     """Half a step of bfloat16 is one part in 2^8 of the power of two below."""
     maps, *others = given(4, 64, 28, 28)
     maps, above = maps.bfloat16(), rand(4, 64, 28, 28, seed=3).bfloat16()

@@ -75,7 +75,7 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
     ("block", "options"),
     [(BasicBlock, {}), (Bottleneck, {}), (Bottleneck, {"stem_type": "deep", "stem_width": 16, "avg_down": True})],
 )
-def test_features_and_all_gradients_are_those_of_timm(
+def test_features_and_all_gradients_match_timm(
     block: type[nn.Module], options: dict[str, Any], by_kernels: Switch, kernel: Mock
 ) -> None:
     network, images = make(block, **options), rand(2, 3, 33, 32)
@@ -116,7 +116,7 @@ def test_a_copy_has_its_own_weights(by_kernels: Switch, kernel: Mock) -> None:
 
 
 @pytest.mark.parametrize("block", [BasicBlock, Bottleneck])
-def test_styles_are_mixed_on_both_ways(block: type[nn.Module], by_kernels: Switch) -> None:
+def test_styles_are_mixed_with_and_without_kernels(block: type[nn.Module], by_kernels: Switch) -> None:
     network, images = make(block), rand(3, 3, 32, 32)
     resnet.fuse(network)
     mixstyle.insert(network, probability=1.0, alpha=0.5)
@@ -133,7 +133,7 @@ def test_styles_are_mixed_on_both_ways(block: type[nn.Module], by_kernels: Switc
 
 # A block with one such layer is left to torch as a whole, including its shortcut.
 @pytest.mark.parametrize(("name", "left"), [("", 15), ("bn1", 1), ("layer1.0.bn2", 3), ("layer2.0.downsample.1", 3)])
-def test_statistics_of_the_batch_are_left_to_torch(name: str, left: int, by_kernels: Switch, kernel: Mock) -> None:
+def test_batch_statistics_are_computed_by_torch(name: str, left: int, by_kernels: Switch, kernel: Mock) -> None:
     network, images = make(BasicBlock), rand(2, 3, 32, 32)
     network.get_submodule(name).train()
     plain = copy.deepcopy(network)
@@ -159,7 +159,7 @@ def test_statistics_of_the_batch_are_left_to_torch(name: str, left: int, by_kern
     ],
     ids=str,
 )
-def test_blocks_with_anything_else_are_left_alone(options: dict[str, Any], fitting: int, by_kernels: Switch) -> None:
+def test_blocks_with_other_layers_are_not_replaced(options: dict[str, Any], fitting: int, by_kernels: Switch) -> None:
     network, images = make(Bottleneck, **options), rand(2, 3, 32, 32)
     plain = copy.deepcopy(network)
     resnet.fuse(network)
@@ -170,7 +170,7 @@ def test_blocks_with_anything_else_are_left_alone(options: dict[str, Any], fitti
 
 
 @pytest.mark.parametrize("name", ["resnetv2_50", "mobilenetv3_small_050"])
-def test_other_networks_are_left_alone(name: str) -> None:
+def test_other_networks_are_not_replaced(name: str) -> None:
     network = timm.create_model(name, num_classes=0)
     before = [type(module) for module in network.modules()]
     resnet.fuse(network)
@@ -179,7 +179,7 @@ def test_other_networks_are_left_alone(name: str) -> None:
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "resnet50_v1"])
-def test_in_bfloat16_errors_are_those_of_autocast(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_is_as_accurate_as_autocast(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     config = EncoderConfig(backbone=name, pretrained=False, frozen_batch_norm=True)
     encoder, images = unsettle(config.build((3, 224, 224))).train(), rand(32, 3, 224, 224)

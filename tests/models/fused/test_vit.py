@@ -91,7 +91,7 @@ def test_networks_with_parts_that_the_kernels_leave_out_are_not_plain(options: d
 
 # 5 tokens fit into the small block, 37 need one block, 82 one and a rest of more than 16, 145 two and a rest of 17.
 @pytest.mark.parametrize("size", [16, 48, 72, 96])
-def test_features_and_all_gradients_are_those_of_timm(size: int) -> None:
+def test_features_and_all_gradients_match_timm(size: int) -> None:
     model, images, above = network(size), rand(2, 3, size, size), rand(2, 48, seed=2)
     assert vit.is_plain(model)
     features = vit.encode(model, images, dtype=torch.float32)
@@ -111,7 +111,7 @@ def test_without_gradients_the_features_are_the_same_bits() -> None:
         assert torch.equal(vit.encode(model, images, dtype=torch.float32), features)
 
 
-def test_patches_are_rows_after_one_of_zeros() -> None:
+def test_patches_are_rows_after_a_row_of_zeros() -> None:
     images = rand(2, 3, 6, 8)
     rows = patches(images, (2, 4), torch.float32)
     assert not rows[:, 0].any()
@@ -120,7 +120,7 @@ def test_patches_are_rows_after_one_of_zeros() -> None:
 
 
 def test_gelu_and_its_gradient_are_exact_to_two_roundings() -> None:
-    """Absolute: the values close to zero are as small as the error of erf there."""
+    """The error is absolute, because values close to zero are as small as the error of erf there."""
     x = torch.linspace(-12, 12, 4001, device=DEVICE).view(1, -1)
     exact = x.double().requires_grad_()
     value = functional.gelu(exact)

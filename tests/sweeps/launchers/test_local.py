@@ -67,7 +67,7 @@ def planned(seed: int, **changes: object) -> PlannedRun:
     return PlannedRun({"method": "ERM", "seed": seed}, replace(config(seed), **changes))  # type: ignore[arg-type]
 
 
-def test_what_fails_or_dies_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_failed_or_killed_run_does_not_stop_the_others(tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text(DIES)
     dies = ALGORITHMS.config(str(tmp_path / "dies.py"))()
     runs = [planned(0), planned(1, target=("nowhere",)), planned(2, algorithm=dies), planned(3)]
@@ -236,7 +236,7 @@ def test_a_finished_run_whose_process_died_has_not_failed(tmp_path: Path, monkey
 def test_a_worker_exits_quietly_when_the_plan_no_longer_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as after Ctrl-C at the very end of a run, which is then finished."""
+    """For example after Ctrl-C at the very end of a run, which is then finished."""
     monkeypatch.setattr("messi.sweeps.launchers.local._stop_with_parent", lambda: None)  # the parent of the tests
     ours, theirs = multiprocessing.Pipe()
     ours.send((config().to_dict(), str(tmp_path / "run")))
@@ -251,7 +251,7 @@ def test_runs_share_the_threads_of_the_plan_and_finished_runs_need_no_data(tmp_p
     plan = Plan(tmp_path / "plan", [planned(0, data=Arrays(path=str(tmp_path / "data.npz")))])
     (outcome,) = launch(plan)
     assert outcome.state == "done"
-    assert torch.get_num_threads() == 1, "OMP_NUM_THREADS says so, however many cores there are"
+    assert torch.get_num_threads() == 1, "OMP_NUM_THREADS decides, however many cores there are"
     assert RunDir(outcome.path).read_timing().device == "CPU, 1 threads"
     (tmp_path / "data.npz").unlink()
     assert [outcome.state for outcome in launch(plan)] == ["done"]
@@ -271,7 +271,7 @@ def test_only_devices_of_this_machine_are_accepted(gpus: int, monkeypatch: pytes
     for wrong in {"foo", "cuda", "cuda:1", "cuda:2", "cuda:-1", "mps", ""} - set(here):
         with pytest.raises(MessiError) as raised:
             Local(devices=("cpu", wrong))
-        assert str(raised.value).startswith(f"There is no device named '{wrong}'; there are: {', '.join(here)}.")
+        assert str(raised.value).startswith(f"There is no device named '{wrong}'; available: {', '.join(here)}.")
 
 
 @pytest.mark.parametrize("jobs", [0, -1])

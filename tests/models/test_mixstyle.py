@@ -32,7 +32,7 @@ def literal(maps: Tensor, partner: list[int], share: list[float]) -> Tensor:
     return mixed
 
 
-def test_restyled_maps_are_those_of_the_formula() -> None:
+def test_restyled_maps_match_the_formula() -> None:
     maps, partner, share = random_maps(), [3, 0, 2, 4, 1], [0.25, 1.0, 0.5, 0.0, 0.875]
     scale, shift = restyling(maps, torch.tensor(partner), torch.tensor(share))
     # The statistics are float32.
@@ -46,7 +46,7 @@ def test_two_images_of_one_channel_by_hand() -> None:
     assert (maps * scale + shift).flatten().tolist() == pytest.approx([5, 10, 5, 10], rel=1e-5)
 
 
-def test_variance_is_unbiased_and_has_a_millionth_added() -> None:
+def test_variance_is_unbiased_plus_a_millionth() -> None:
     # 0 and 0.002 have the unbiased variance 2e-6, a flat map has 0: spreads of sqrt 3 and 1 thousandths.
     maps = torch.tensor([[0.0, 0.002], [0.0, 0.0]]).view(2, 1, 1, 2)
     scale, _ = restyling(maps, torch.tensor([1, 0]), torch.tensor([0.0, 0.0]))
@@ -63,7 +63,7 @@ def test_statistics_are_constants_for_the_gradient() -> None:
     torch.testing.assert_close(gradient, above * scale, rtol=1e-6, atol=1e-9)
 
 
-def test_probability_one_mixes_always_and_zero_changes_no_bit() -> None:
+def test_probability_one_always_mixes_and_zero_changes_no_bit() -> None:
     maps = random_maps().float()
     for seed in range(20):
         torch.manual_seed(seed)
@@ -79,8 +79,8 @@ def test_whole_batches_are_mixed_with_the_given_probability() -> None:
 
 
 @pytest.mark.parametrize(("alpha", "variance"), [(0.1, 1 / 4.8), (2.0, 1 / 20)])
-def test_partners_are_permuted_and_every_image_has_its_own_share_from_beta(alpha: float, variance: float) -> None:
-    """Two flat images of 0 and 1: half of the permutations swap them, and then their values are the shares.
+def test_partners_are_permuted_and_every_image_draws_its_own_weight_from_beta(alpha: float, variance: float) -> None:
+    """Two flat images of 0 and 1: half of the permutations swap them, and then their values are the weights.
 
     Beta(a, a) has the mean 1/2 and the variance 1 / (8 a + 4).
     """
@@ -94,7 +94,7 @@ def test_partners_are_permuted_and_every_image_has_its_own_share_from_beta(alpha
     assert abs(torch.corrcoef(swapped.T)[0, 1].item()) < 0.15
 
 
-def test_maps_of_one_place_and_flat_maps_stay_finite() -> None:
+def test_maps_of_one_position_and_flat_maps_stay_finite() -> None:
     for maps in (random_maps(places=(1, 1)).float(), torch.ones(4, 2, 3, 3)):
         leaf = maps.requires_grad_()
         mixed = mix_styles(leaf, probability=1.0, alpha=0.1)
@@ -103,7 +103,7 @@ def test_maps_of_one_place_and_flat_maps_stay_finite() -> None:
         assert gradient.isfinite().all()
 
 
-def test_half_precision_comes_back_computed_in_float32() -> None:
+def test_half_precision_is_computed_in_float32_and_converted_back() -> None:
     maps, results = random_maps().bfloat16(), []
     for one in (maps, maps.float()):
         torch.manual_seed(0)
@@ -113,7 +113,7 @@ def test_half_precision_comes_back_computed_in_float32() -> None:
 
 
 class Seen:
-    """Counts the calls of mix_styles and the widths of what it was given."""
+    """Counts the calls of mix_styles and records the widths of the maps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.shapes: list[tuple[int, ...]] = []
@@ -143,7 +143,7 @@ def test_all_stages_but_the_last_are_mixed(
     assert seen.shapes == expected
 
 
-def test_nothing_is_mixed_in_evaluation_and_the_state_is_that_of_the_plain_network() -> None:
+def test_evaluation_mixes_nothing_and_the_state_is_that_of_the_plain_network() -> None:
     encoder = EncoderConfig(backbone="tiny_cnn").build((3, 28, 28))
     plain, images = copy.deepcopy(encoder), torch.randn(4, 3, 28, 28)
     insert(encoder.network, probability=1.0, alpha=0.1)
@@ -166,7 +166,7 @@ def test_a_copy_of_the_network_mixes_as_well() -> None:
     ("backbone", "shape"),
     [("mlp", (7,)), ("identity", (7,)), ("test_vit", (3, 160, 160)), ("test_efficientnet", (3, 160, 160))],
 )
-def test_other_networks_are_refused_by_name_of_what_is_allowed(backbone: str, shape: tuple[int, ...]) -> None:
+def test_the_error_for_other_networks_names_the_allowed_ones(backbone: str, shape: tuple[int, ...]) -> None:
     network: nn.Module = EncoderConfig(backbone=backbone, pretrained=False).build(shape).network
     with pytest.raises(MessiError, match=r"backbone must be a timm ResNet .*small_cnn or tiny_cnn"):
         insert(network, probability=0.5, alpha=0.1)

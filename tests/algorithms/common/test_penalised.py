@@ -1,4 +1,7 @@
-"""IRM and V-REx: when the penalty reaches its weight and the optimizer is reset."""
+"""The two kinds of penalised methods: on the features (CORAL, MMD), and annealed on the logits (IRM, V-REx).
+
+The distances that CORAL and MMD penalise are tested in tests/discrepancy.
+"""
 
 import dataclasses
 
@@ -7,10 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from messi.algorithms.common.penalised import AnnealedPenalty
+from messi.algorithms.common.penalised import AnnealedPenalty, PenalisedFeatures
+from messi.algorithms.coral import CORAL
 from messi.algorithms.irm import IRM
+from messi.algorithms.mmd import MMD
 from messi.algorithms.vrex import VREx
 from messi.core.batch import Batch, Task
+from messi.core.errors import MessiError
+from messi.discrepancy.coral import coral
+from messi.discrepancy.mmd import domain_mmd
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
@@ -25,7 +33,7 @@ def risks(logits: Tensor, labels: Tensor) -> list[Tensor]:
 
 
 def irm(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean over domains of the product of two halves' gradients by a scale."""
+    """Return the mean over domains of the product of two halves' gradients with respect to a scale."""
     products = []
     for domain in DOMAINS.unique():
         own, wanted = logits[domain == DOMAINS], labels[domain == DOMAINS]
@@ -43,46 +51,46 @@ def vrex(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 PENALTIES = {IRM: irm, VREx: vrex}
-METHODS = pytest.mark.parametrize("method", PENALTIES)
+ANNEALED = pytest.mark.parametrize("method", PENALTIES)
 
 
-def build(method: type[AnnealedPenalty], **settings: float) -> tuple[AnnealedPenalty, Batch]:
+def build_annealed(method: type[AnnealedPenalty], **settings: float) -> tuple[AnnealedPenalty, Batch]:
     torch.manual_seed(0)
     task = Task(input_shape=(5,), num_classes=3, num_domains=4)
-    config = method.Config(**settings)  # type: ignore[arg-type]  # the tests' own
+    config = method.Config(**settings)  # type: ignore[arg-type]
     algorithm = method(config, task=task, encoder=EncoderConfig(backbone="identity"))
     return algorithm, Batch(inputs=torch.randn(12, 5), labels=torch.randint(3, (12,)), domains=DOMAINS)
 
 
-@METHODS
+@ANNEALED
 @pytest.mark.parametrize(("step", "weight"), [(1, 1.0), (4, 1.0), (5, 30.0), (6, 30.0)])
-def test_the_penalty_has_weight_one_in_the_first_steps_and_its_own_after_them(
+def test_the_penalty_weight_is_one_until_annealing_ends(
     method: type[AnnealedPenalty], step: int, weight: float
 ) -> None:
-    algorithm, batch = build(method, penalty_weight=30.0, anneal_steps=4)
+    algorithm, batch = build_annealed(method, penalty_weight=30.0, anneal_steps=4)
     logits = algorithm.classifier(algorithm.encoder(batch.inputs))
     terms = algorithm.loss(dataclasses.replace(batch, step=step))
     torch.testing.assert_close(terms[algorithm.config.name], weight * PENALTIES[method](logits, batch.labels))
     torch.testing.assert_close(terms["cls"], domain_mean_cross_entropy(logits, batch.labels, batch.domains))
 
 
-@METHODS
-def test_there_are_two_kinds_of_steps_and_the_optimizer_restarts_between_them(method: type[AnnealedPenalty]) -> None:
-    algorithm, _ = build(method, anneal_steps=4)
+@ANNEALED
+def test_phase_and_optimizer_change_when_annealing_ends(method: type[AnnealedPenalty]) -> None:
+    algorithm, _ = build_annealed(method, anneal_steps=4)
     assert [algorithm.phase(step) for step in range(1, 8)] == [False] * 4 + [True] * 3
     assert algorithm.restart == 5
-    assert build(method, anneal_steps=0)[0].phase(1)
+    assert build_annealed(method, anneal_steps=0)[0].phase(1)
 
 
-def test_the_defaults_are_domainbeds() -> None:
+def test_the_annealed_defaults_are_domainbeds() -> None:
     assert (IRM.Config().penalty_weight, IRM.Config().anneal_steps) == (100, 500)
     assert (VREx.Config().penalty_weight, VREx.Config().anneal_steps) == (10, 500)
 
 
-@METHODS
-def test_steps_are_those_of_a_loop_that_counts_updates_from_zero(method: type[AnnealedPenalty]) -> None:
+@ANNEALED
+def test_steps_match_a_loop_that_counts_updates_from_zero(method: type[AnnealedPenalty]) -> None:
     """DomainBed's schedule: the weight changes and Adam is reset in the update numbered ``anneal_steps``."""
-    algorithm, batch = build(method, penalty_weight=50.0, anneal_steps=3)
+    algorithm, batch = build_annealed(method, penalty_weight=50.0, anneal_steps=3)
     twin = nn.Linear(5, 3)
     twin.load_state_dict(algorithm.classifier.state_dict())
     stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-2, weight_decay=1e-3))
@@ -100,3 +108,43 @@ def test_steps_are_those_of_a_loop_that_counts_updates_from_zero(method: type[An
             stepper.reset()
         algorithm.update(dataclasses.replace(batch, step=count + 1), stepper)
         torch.testing.assert_close(algorithm.classifier.weight, twin.weight, rtol=1e-4, atol=1e-6)
+
+
+DISTANCES = {CORAL: coral, MMD: domain_mmd}
+ON_FEATURES = pytest.mark.parametrize("method", DISTANCES)
+
+
+def build_on_features(method: type[PenalisedFeatures], gamma: float = 1.0) -> tuple[PenalisedFeatures, Batch]:
+    torch.manual_seed(0)
+    task = Task(input_shape=(5,), num_classes=3, num_domains=4)
+    algorithm = method(method.Config(gamma=gamma), task=task, encoder=EncoderConfig(backbone="mlp"))
+    domains = torch.tensor([0, 0, 1, 3, 1, 3, 3, 0, 1])
+    return algorithm, Batch(inputs=torch.randn(9, 5), labels=torch.randint(3, (9,)), domains=domains)
+
+
+@ON_FEATURES
+def test_the_loss_is_cross_entropy_plus_gamma_times_the_distance(
+    method: type[PenalisedFeatures],
+) -> None:
+    algorithm, batch = build_on_features(method, gamma=0.3)
+    name, features = algorithm.config.name, algorithm.encoder(batch.inputs)
+    terms = algorithm.loss(batch)
+    expected = domain_mean_cross_entropy(algorithm.classifier(features), batch.labels, batch.domains)
+    torch.testing.assert_close(terms["cls"], expected)
+    torch.testing.assert_close(terms[name], 0.3 * DISTANCES[method](features, batch.domains, 4))
+    assert list(terms) == ["cls", name]
+
+
+@ON_FEATURES
+def test_a_penalty_on_features_trains_the_encoder_and_not_the_classifier(method: type[PenalisedFeatures]) -> None:
+    algorithm, batch = build_on_features(method)
+    algorithm.loss(batch)[algorithm.config.name].backward()
+    assert all(parameter.grad is not None for parameter in algorithm.encoder.parameters())
+    assert all(parameter.grad is None for parameter in algorithm.classifier.parameters())
+
+
+@ON_FEATURES
+def test_gamma_has_domainbeds_default_and_must_not_be_negative(method: type[PenalisedFeatures]) -> None:
+    assert method.Config().gamma == 1
+    with pytest.raises(MessiError, match="gamma must be at least 0"):
+        method.Config(gamma=-1)

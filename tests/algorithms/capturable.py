@@ -1,4 +1,4 @@
-"""Detects what a CUDA graph cannot capture: waiting for the device, and shapes that depend on data."""
+"""A guard against what a CUDA graph cannot capture: waiting for the device, and shapes that depend on data."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from messi.core.batch import LossTerms
 from messi.engine.stepper import total
 
-LOOKING = {
+VALUE_READS = {
     "_local_scalar_dense",
     "is_nonzero",
     "equal",
@@ -22,11 +22,11 @@ LOOKING = {
 }
 
 
-class Blind(TorchDispatchMode):
+class ForbidValueReads(TorchDispatchMode):
     """Raises an error when the value of a tensor is read."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's own has no types
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types for it
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -36,12 +36,12 @@ class Blind(TorchDispatchMode):
             isinstance(index, Tensor) and index.dtype == torch.bool
             for index in (args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) else ())
         )
-        if name in LOOKING or by_mask:
-            raise AssertionError(f"{name} looks at a value")
+        if name in VALUE_READS or by_mask:
+            raise AssertionError(f"{name} reads a value")
         return func(*args, **(kwargs or {}))
 
 
-class Differentiate:
+class BackwardOnly:
     """A stepper that takes no steps: on a CPU, Adam itself reads its step counter."""
 
     def descend(self, loss: Callable[[], LossTerms], group: str = "main") -> LossTerms:  # noqa: ARG002

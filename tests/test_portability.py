@@ -1,9 +1,8 @@
-"""messi on a system without Unix: no fcntl, no Unix signals and open flags, no Triton.
+"""messi without the modules, signals and open flags that macOS or Windows lack, and without Triton.
 
-A subprocess hides what macOS or Windows lack, imports every module, trains on a CPU and writes the report. That shows
-that nothing depends on these names. It cannot show what only those systems do: how Windows locks a file, that it
-refuses to replace or remove an open one, its path separators and its file names. ``core.lock`` leaves the first to
-filelock, whose own tests run on all three systems; the rest is written with care, and untested here.
+A subprocess hides these names, imports every module, trains on a CPU and writes the report. The test cannot cover the
+behaviour of Windows itself: how it locks files, that it refuses to replace or remove an open file, and its path
+separators and file names. ``core.lock`` uses filelock, which is tested on all three systems; the rest is untested.
 """
 
 import os
@@ -38,7 +37,7 @@ import importlib, pkgutil, messi
 names = [module.name for module in pkgutil.walk_packages(messi.__path__, "messi.")]
 assert len(names) > 150, len(names)
 for name in names:
-    if not name.endswith(("kernels", "__main__")):  # a GPU alone runs Triton's kernels
+    if not name.endswith(("kernels", "__main__")):  # Triton kernels run only on a GPU
         importlib.import_module(name)
 assert not MODULES.intersection(sys.modules), MODULES.intersection(sys.modules)
 """
@@ -71,6 +70,7 @@ def run(code: str, *arguments: str) -> str:
 
 def test_importing_training_and_reporting_need_no_unix(make_folder: Callable[..., Path], tmp_path: Path) -> None:
     printed = run(IMPORTS + COMMANDS, str(make_folder()), str(tmp_path / "run"))
-    assert (tmp_path / "run" / "report.html").exists()
+    assert (tmp_path / "run" / "report.html").exists(), "written by train"
+    assert (tmp_path / "report.html").exists(), "written by report"
     assert "already" in printed, "the second command found the run finished"
     assert not list(tmp_path.rglob("*.tmp"))

@@ -1,4 +1,4 @@
-"""Reading a value is detected."""
+"""The guard itself: it detects every way to read a value."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from .blind import Blind
+from .capturable import ForbidValueReads
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,6 @@ from .blind import Blind
         lambda x: bool(x.any()),
     ],
 )
-def test_the_watch_sees_who_looks(look: Callable[[Tensor], Any]) -> None:
-    with Blind(), pytest.raises(AssertionError, match="looks at a value"):
+def test_reading_a_value_raises_an_error(look: Callable[[Tensor], Any]) -> None:
+    with ForbidValueReads(), pytest.raises(AssertionError, match="reads a value"):
         look(torch.ones(3))

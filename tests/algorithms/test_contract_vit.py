@@ -27,7 +27,7 @@ EACH = pytest.mark.parametrize("name", NAMES)
 
 
 @EACH
-def test_the_order_of_the_batch_does_not_matter_but_for_the_noise(name: str) -> None:
+def test_without_router_noise_the_order_of_the_batch_does_not_matter(name: str) -> None:
     """Router noise depends on the position in the batch, so it is switched off here."""
     batch = separable(0)
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))
@@ -42,8 +42,8 @@ def test_the_order_of_the_batch_does_not_matter_but_for_the_noise(name: str) -> 
 
 
 @EACH
-def test_predicting_leaves_no_trace(name: str) -> None:
-    """Neither in the state nor as a graph that would be kept for the next step."""
+def test_prediction_changes_no_state(name: str) -> None:
+    """It also keeps no graph alive until the next step."""
     algorithm = make(name)
     fit(algorithm, 2)
     before = copy.deepcopy(algorithm.state_dict())
@@ -55,11 +55,13 @@ def test_predicting_leaves_no_trace(name: str) -> None:
 
 @EACH
 @pytest.mark.parametrize("flatness", ["sam", "sagm"])
-def test_it_goes_with_a_step_that_looks_twice(name: str, flatness: Flatness) -> None:
+def test_it_trains_with_sam_and_sagm(name: str, flatness: Flatness) -> None:
     algorithm = make(name)
     config = OptimizerConfig(learning_rate=1e-3, weight_decay=0, flatness=flatness, sagm_alpha=1e-3)
+    before = copy.deepcopy(algorithm.state_dict())
     fit(algorithm, 2, stepper=AdamStepper(algorithm, config))
     assert all(value.isfinite().all() for value in algorithm.state_dict().values())
+    assert not all(torch.equal(value, before[key]) for key, value in algorithm.state_dict().items())
 
 
 @EACH

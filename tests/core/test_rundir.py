@@ -1,3 +1,5 @@
+"""A run folder and its files: records, tensors, and which process may use them."""
+
 import dataclasses
 import signal
 import subprocess
@@ -26,7 +28,7 @@ DESCRIPTION = RunDescription(
 )
 
 
-def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
+def test_records_are_read_as_written(tmp_path: Path) -> None:
     records: list[Record] = [
         TrainRecord(step=1, terms={"cls": 0.1 + 0.2}),
         EvaluationRecord(step=1, role="source_val", domain="ü<b>", count=3, accuracy=1 / 3, loss=1e-30),
@@ -73,13 +75,13 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_name_that_is_no_text_can_stand_in_a_text_file(tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf8_can_be_written_to_a_text_file(tmp_path: Path) -> None:
     """Python reads the bytes of a file name that are not UTF-8 as lone surrogates."""
     write_text(tmp_path / "page", b"caf\xe9 \xc3\xa9".decode("utf-8", "surrogateescape"))
     assert (tmp_path / "page").read_text(encoding="utf-8") == "caf? é"
 
 
-def test_tensors_and_description_come_back_bit_for_bit(tmp_path: Path) -> None:
+def test_tensors_and_description_are_restored_bit_for_bit(tmp_path: Path) -> None:
     tensors = {"a": torch.randn(3, 4).T, "b": torch.tensor(3), "c": torch.randn(2).bfloat16()}
     write_tensors(tmp_path / "t", tensors, {"step": 7, "names": ["x"]})
     read, description = read_tensors(tmp_path / "t")
@@ -87,14 +89,14 @@ def test_tensors_and_description_come_back_bit_for_bit(tmp_path: Path) -> None:
     assert all(torch.equal(read[name], tensor) and read[name].dtype == tensor.dtype for name, tensor in tensors.items())
 
 
-def test_a_tensor_file_can_be_read_by_whoever_can_read_the_others(tmp_path: Path) -> None:
+def test_a_tensor_file_has_the_permissions_of_other_files(tmp_path: Path) -> None:
     write_text(tmp_path / "text", "")
     write_tensors(tmp_path / "t", {"a": torch.randn(30)}, {})
     assert (tmp_path / "t").stat().st_mode == (tmp_path / "text").stat().st_mode
 
 
-def test_what_a_write_that_was_killed_leaves_is_gone_after_the_next(tmp_path: Path) -> None:
-    """safetensors fills a file beside the one it is told, and names it at random."""
+def test_the_next_write_deletes_the_leftovers_of_a_killed_one(tmp_path: Path) -> None:
+    """safetensors first writes to a neighbouring file with a random name."""
     code = """
 import os, signal, sys, torch
 from pathlib import Path
@@ -142,7 +144,7 @@ def test_a_folder_with_other_files_is_not_taken_for_a_run(tmp_path: Path) -> Non
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_two_processes_do_not_work_on_one_folder(tmp_path: Path) -> None:
+def test_two_processes_cannot_use_one_folder(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from messi.core.rundir import RunDir\n"
         f"with RunDir(Path({str(tmp_path)!r})).locked(): pass"

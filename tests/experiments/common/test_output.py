@@ -19,8 +19,7 @@ from messi.experiments.lambda_sweep import LambdaSweep
 from messi.experiments.readings import Readings
 from messi.reports.plan_page import Figure
 from messi.sweeps.plan import Label
-
-from .made_runs import made_results
+from tests.experiments.made_runs import made_results
 
 RULES: dict[str, Any] = {
     "selected_step": 100, "selection": "source_val", "target_part": "all", "protocol": "messi", "deviations": {},
@@ -249,11 +248,8 @@ def test_the_page_can_be_written_elsewhere(folder: Path, tmp_path: Path, capsys:
     assert (folder / "tables" / "README.md").exists()
 
 
-def test_the_printed_command_resumes_in_the_folder_of_the_plan(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_printed_command_resumes_in_the_folder_of_the_plan(folder: Path) -> None:
     command = "messi reproduce domain_growth --scale small"
-    monkeypatch.chdir(tmp_path)
     places = {"plan": f"{command} --out plan", "my plan": f"{command} --out 'my plan'"}
     for place, wanted in {**places, "reproduce/domain_growth-small": command}.items():
         Path(place).parent.mkdir(exist_ok=True)
