@@ -22,7 +22,7 @@ import timm
 import torch
 from torch import Tensor
 
-from keep import gpu, parse, show
+from harness import gpu, parse, show
 from messi.algorithms.common.inference import batch_size
 from messi.algorithms.messi import MESSI
 from messi.core import gpu_kernels
@@ -133,7 +133,7 @@ def compare(answers: Tensor, exact: Tensor) -> tuple[float, float]:
     first, second = exact.topk(2).values.unbind(1)
     same = answers.argmax(1) == exact.argmax(1)
     assert error <= HELD_TO_ERROR, f"logits: held to {HELD_TO_ERROR}, found {error:.2g}"
-    assert same[first - second > CLEAR * exact.std()].all(), "another class, though the first is clear"
+    assert same[first - second > CLEAR * exact.std()].all(), "another class, although the best one is clear"
     return error, float(same.double().mean())
 
 
@@ -176,7 +176,7 @@ def main() -> None:
     torch.set_num_threads(THREADS)
     head = f"| images of {SIDE} x {SIDE}, at 224 x 224 | images per second | | error of logits | same class |"
     lines = [head, "|---|---:|---:|---:|---:|", *measure(SMALL), *measure(TINY), ""]
-    bound = f"logits to {HELD_TO_ERROR:g} (relative norm), classes wherever the first is clear"
+    bound = f"logits to {HELD_TO_ERROR:g} (relative norm), classes wherever the best one is clear"
     numbers = " and ".join(f"{number:,}" for number in NUMBERS.values())
     lines += [f"Equal results on {COMPARED} images: {bound}. Medians of {TURNS} turns over {numbers} images.", about()]
     kind = "GPU" if ON_GPU else "CPU"

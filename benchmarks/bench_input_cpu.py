@@ -28,7 +28,7 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 from torchvision.transforms.v2 import functional
 
-from keep import parse, show
+from harness import parse, show
 from messi.core.batch import InputSpec
 from messi.data import augment
 from messi.data.augment import AugmentationConfig

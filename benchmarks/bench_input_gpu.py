@@ -18,7 +18,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
-from keep import parse, show
+from harness import parse, show
 from messi.algorithms.common.base import build
 from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, InputSpec, Task

@@ -26,13 +26,13 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from keep import parse, show
+from harness import parse, show
 from messi.algorithms.common.base import build
 from messi.algorithms.messi import MESSI
 from messi.core import checksum as checksums
 from messi.core import records, tensorfile
 from messi.core.batch import Task
-from messi.core.checksum import KEY, METADATA, Bytes
+from messi.core.checksum import CHECKSUM_KEY, METADATA_KEY, Bytes
 from messi.core.info import version
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data import store_journal
@@ -107,11 +107,11 @@ def save(folder: Path, backbone: str) -> Path:
 def without_checksum(path: Path) -> Path:
     """Write the file in the format of version 0.1."""
     with safe_open(path, framework="pt") as file:
-        values = json.loads(file.metadata()[METADATA])
+        values = json.loads(file.metadata()[METADATA_KEY])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    del values[KEY]
+    del values[CHECKSUM_KEY]
     old = path.with_name(f"old-{path.name}")
-    save_file(tensors, old, metadata={METADATA: json.dumps(values | {"version": "0.1.0"})})
+    save_file(tensors, old, metadata={METADATA_KEY: json.dumps(values | {"version": "0.1.0"})})
     return old
 
 
@@ -157,7 +157,7 @@ def checkpoint(folder: Path) -> list[str]:
     }
     size = sum(tensor.nbytes for tensor in state.values()) / 1e6
     times = measure(lambda: write_tensors(path, state, {"step": 1}), 5)
-    return [row(f"write a checkpoint, {size:.0f} MB, beside training", *times, held_to=None)]
+    return [row(f"write a checkpoint, {size:.0f} MB, during training", *times, held_to=None)]
 
 
 def whole_run(folder: Path) -> list[str]:
@@ -234,7 +234,7 @@ def main() -> None:
             *rows,
         ]
     )
-    held = "Held to 2 %; loading to 2 % of the time of version 0.1; a checkpoint alone to nothing."
+    held = "Bounds: 2 %; for loading, 2 % of the time of version 0.1; none for a checkpoint alone."
     about = f"{torch.get_num_threads()} CPU threads, torch {torch.__version__}; medians. {held}"
     show(f"{table}\n\n{about}\n", name="integrity_cpu", title="What checksums cost", save=options.save)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from bench_step_gpu import SMALL, TINY, Contestant
-from keep import gpu, parse, show
+from harness import gpu, parse, show
 from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
 from messi.algorithms.erm import ERM
 from messi.algorithms.gmoe import GMoE
@@ -62,7 +62,7 @@ CONVOLUTIONAL = [
 
 
 def captured_is_eager(method: Method, backbone: str) -> bool:
-    """Return whether steps are captured; captured steps must leave the bits of eager ones."""
+    """Return whether steps are captured; captured steps must leave the same bits as eager ones."""
     eager, captured = contestants = [method.make(backbone, capture=capture) for capture in (False, True)]
     for contestant in contestants:
         contestant.milliseconds(STRETCH)
@@ -103,7 +103,7 @@ def main() -> None:
     with deterministic():
         convolutional, unit = table(CONVOLUTIONAL, RESNET, "ResNet-50")
         transformers, _ = table(TRANSFORMERS, SMALL, "DeiT-S/16", unit)
-    equal = "Equal results: captured steps leave the bits of eager ones in every parameter (DeiT-Ti, ResNet-50)."
+    equal = "Equal results: captured and eager steps leave the same bits in every parameter (DeiT-Ti, ResNet-50)."
     lines = [equal, "", *transformers, "", *convolutional, "", gpu()]
     show("\n".join(lines) + "\n", name="methods_gpu", title="The step of every method on the GPU", save=save)
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from keep import parse, show
+from harness import parse, show
 from messi.data.datasets.folder import Folder
 from messi.data.images import Images
 

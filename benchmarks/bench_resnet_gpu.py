@@ -4,8 +4,8 @@
 
 A captured training step of ERM on 3 x 32 random images of 224 x 224, and the forward pass alone for 512 images; both
 sides channels last, under bfloat16 autocast, deterministic. Weights are random; BatchNorm has the statistics of a
-batch. Before anything is timed, captured steps must leave the bits of eager ones, and the features and gradients of the
-kernels must be as close to those of the float32 network as timm's under autocast. The sides take turns in short
+batch. Before anything is timed, captured steps must leave the same bits as eager ones, and the features and gradients
+of the kernels must be as close to those of the float32 network as timm's under autocast. The sides take turns in short
 stretches; a ratio is the median over the turns. Takes 40 seconds, mostly to compile kernels and initialise cuDNN.
 """
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from bench_step_gpu import CLASSES, DEVICE, TURNS, Contestant, make_batch, take_turns, where_the_time_goes
-from keep import gpu, parse, show
+from harness import gpu, parse, show
 from messi.algorithms.common.base import build
 from messi.algorithms.erm import ERM
 from messi.core.batch import Task

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from keep import gpu, parse, show
+from harness import gpu, parse, show
 from messi.algorithms.messi import MESSI
 from messi.core.records import TrainRecord
 from messi.core.rundir import RunDir
@@ -130,12 +130,12 @@ def steps_per_second(pool: ProcessPoolExecutor, orders: Sequence[Order]) -> floa
 def assert_equal_results(plans: Mapping[int, Sequence[Order]], eager: Order) -> None:
     """Compare the run of the first seed with the same run among others, and with its shorter eager run."""
     alone, other = (RunDir(plans[number][-1].out).read_records() for number in (1, 2))
-    assert other != alone, "another seed is another run"
+    assert other != alone, "runs with different seeds must differ"
     for number, orders in plans.items():
-        assert RunDir(orders[0].out).read_records() == alone, f"{number} processes: other records than alone"
+        assert RunDir(orders[0].out).read_records() == alone, f"{number} processes: different records"
     terms = [record for record in RunDir(eager.out).read_records() if isinstance(record, TrainRecord)]
     assert len(terms) == (FIRST + TIMED_EAGER) // 10 + 1
-    assert terms == alone[: len(terms)], "other loss terms without capture"
+    assert terms == alone[: len(terms)], "loss terms differ without capture"
 
 
 def measure(folder: Path) -> tuple[dict[int, float], float]:

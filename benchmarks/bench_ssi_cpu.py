@@ -22,11 +22,11 @@ import ot
 import torch
 from torch import Tensor
 
-from keep import parse, show
+from harness import parse, show
 from messi.losses.ssi.loss import ssi_loss
 
 EXPERTS, DOMAINS, PER_DOMAIN, CLASSES, WIDTH = 6, 3, 32, 7, 384
-ROUNDS, EPSILON, SHARPNESS = 50, 0.1, 4.0
+ITERATIONS, EPSILON, SHARPNESS = 50, 0.1, 4.0
 THREADS, REPEATS, WARM_UP = 2, 15, 2
 REQUIRED_RATIO = 20
 
@@ -61,7 +61,7 @@ def messi_loss(batch: Batch) -> Tensor:
         batch.domains,
         sharpness=SHARPNESS,
         epsilon=EPSILON,
-        iterations=ROUNDS,
+        iterations=ITERATIONS,
     )
 
 
@@ -79,7 +79,8 @@ def pot_loss(batch: Batch) -> Tensor:
     epsilon = EPSILON * torch.cat([cost.detach().flatten() for cost in costs]).mean().item()
     with warnings.catch_warnings(action="ignore"):  # POT warns if it does not stop early
         values = [
-            ot.solve(cost, reg=epsilon, reg_type="KL", max_iter=ROUNDS, tol=0, grad="envelope").value for cost in costs
+            ot.solve(cost, reg=epsilon, reg_type="KL", max_iter=ITERATIONS, tol=0, grad="envelope").value
+            for cost in costs
         ]
     return (torch.cat(weights) * torch.stack(values)).mean()
 
@@ -126,7 +127,7 @@ def table(ours: float, theirs: float) -> str:
 | loop over POT {ot.__version__}, `ot.solve(grad="envelope")` | {theirs:.1f} | 1 x |
 | messi, all slots at once | {ours:.1f} | {theirs / ours:.1f} x |
 
-{DOMAINS} domains x {PER_DOMAIN}, {CLASSES} classes, {EXPERTS} experts, width {WIDTH}, {ROUNDS} rounds, \
+{DOMAINS} domains x {PER_DOMAIN}, {CLASSES} classes, {EXPERTS} experts, width {WIDTH}, {ITERATIONS} iterations, \
 epsilon {EPSILON} of the mean cost, float32; equal values (1e-5) and gradients (1e-4).
 {cpu_model()}, {THREADS} threads, torch {torch.__version__}, Python {platform.python_version()}.
 """

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 import chart
-from keep import gpu, parse, show
+from harness import gpu, parse, show
 from messi.discrepancy.clouds import averaging
 from messi.discrepancy.reference import slots, squared_distances
 from messi.discrepancy.sinkhorn import entropic_ot
@@ -36,7 +36,7 @@ from messi.losses.ssi.loss import Discrepancy, ssi_loss
 from messi.losses.ssi.slots import find_slots, slot_weights
 
 DEVICE = torch.device("cuda")
-WIDTH, ROUNDS, EPSILON, SHARPNESS = 384, 50, 0.1, 4.0
+WIDTH, ITERATIONS, EPSILON, SHARPNESS = 384, 50, 0.1, 4.0
 WARM_UP, REPEATS, STRETCH, TURNS = 20, 100, 10, 50
 VALUE_WITHIN, GRADIENT_WITHIN, HELD_TO_MS = 1e-5, 1e-4, 1.0
 POT: Any = importlib.import_module("ot") if importlib.util.find_spec("ot") else None
@@ -93,7 +93,7 @@ def send(batch: Batch, device: torch.device | str, dtype: torch.dtype) -> Batch:
 
 
 def messi_loss(batch: Batch, discrepancy: Discrepancy = "ot") -> Tensor:
-    return ssi_loss(*batch, discrepancy=discrepancy, sharpness=SHARPNESS, epsilon=EPSILON, iterations=ROUNDS)
+    return ssi_loss(*batch, discrepancy=discrepancy, sharpness=SHARPNESS, epsilon=EPSILON, iterations=ITERATIONS)
 
 
 def loop(batch: Batch, solve: Callable[[Tensor, float], Tensor]) -> Tensor:
@@ -111,14 +111,14 @@ def unrolled(cost: Tensor, epsilon: float) -> Tensor:
     """Return the dual value of plain log-domain Sinkhorn; autograd differentiates every iteration."""
     n, p = cost.shape
     f, g = cost.new_zeros(n), cost.new_zeros(p)
-    for _ in range(ROUNDS):
+    for _ in range(ITERATIONS):
         f = -epsilon * torch.logsumexp((g - cost) / epsilon - math.log(p), 1)
         g = -epsilon * torch.logsumexp((f[:, None] - cost) / epsilon - math.log(n), 0)
     return f.mean() + g.mean()
 
 
 def pot_loop(batch: Batch) -> Tensor:
-    options = {"reg_type": "KL", "max_iter": ROUNDS, "tol": 0, "grad": "envelope"}
+    options = {"reg_type": "KL", "max_iter": ITERATIONS, "tol": 0, "grad": "envelope"}
     with warnings.catch_warnings(action="ignore"):  # POT warns if it does not stop early
         return loop(batch, lambda cost, epsilon: POT.solve(cost, reg=epsilon, **options).value)
 
@@ -140,13 +140,13 @@ def relative_epsilon(costs: Tensor, a: Tensor, b: Tensor) -> float:
 
 
 def without_kernels(x: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return entropic_ot(x, y, a > 0, b > 0, epsilon=EPSILON, iterations=ROUNDS, relative=True)
+    return entropic_ot(x, y, a > 0, b > 0, epsilon=EPSILON, iterations=ITERATIONS, relative=True)
 
 
 def pot_batch(x: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     costs = POT.batch.dist_batch(x, y)
     epsilon = relative_epsilon(costs, a, b)
-    options = {"max_iter": ROUNDS, "tol": 0, "method": "log_sinkhorn", "reg_type": "entropy", "grad": "envelope"}
+    options = {"max_iter": ITERATIONS, "tol": 0, "method": "log_sinkhorn", "reg_type": "entropy", "grad": "envelope"}
     values: Tensor = POT.batch.solve_batch(costs, reg=epsilon, a=a, b=b, **options).value
     return values - epsilon * torch.log(a.amax(-1) * b.amax(-1))
 
@@ -171,7 +171,7 @@ class Side:
 
 
 SIDES = (
-    Side("loop over slots, Sinkhorn, autograd through its rounds", partial(loop, solve=unrolled), repeats=3),
+    Side("loop over slots, Sinkhorn, autograd through its iterations", partial(loop, solve=unrolled), repeats=3),
     Side('loop over slots, POT `ot.solve(grad="envelope")`', pot_loop, POT, repeats=3),
     Side('padded, POT `ot.batch.solve_batch(grad="envelope")`', partial(padded, solve=pot_batch), POT),
     Side("padded, geomloss `SamplesLoss(scaling=0.9)`", partial(padded, solve=geomloss_batch), GEOMLOSS, within=2e-3),
@@ -284,9 +284,9 @@ def main() -> None:
     lines = [*shapes, "", *sides, "SSI-OT, captured:", "", *growth]
     if save:
         figure = chart.figure("SSI-OT, forward and backward, in a CUDA graph", "time, ms", panels)
-        lines += [f"![SSI-OT as a batch grows]({chart.keep(figure, 'ssi_growth')})", ""]
+        lines += [f"![SSI-OT as a batch grows]({chart.save(figure, 'ssi_growth')})", ""]
     lines += [
-        f"{ROUNDS} rounds, epsilon {EPSILON} of the mean cost, width {WIDTH}, 6 experts unless given, float32.",
+        f"{ITERATIONS} iterations, epsilon {EPSILON} of the mean cost, width {WIDTH}, 6 experts unless given, float32.",
         f"Equal to float64: values to {VALUE_WITHIN:.0e}, gradients to {GRADIENT_WITHIN:.0e} unless given.",
         f"Medians. {gpu()}.",
     ]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from keep import gpu, parse, show
+from harness import gpu, parse, show
 from messi.algorithms.common.base import AlgorithmConfig, build
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI

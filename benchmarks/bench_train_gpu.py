@@ -19,7 +19,7 @@ os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()  # before Triton is imported
 import torch
 
 from bench_input_gpu import make_images
-from keep import gpu, parse, show
+from harness import gpu, parse, show
 from messi.algorithms.common.base import AlgorithmConfig
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI

@@ -41,7 +41,7 @@ def figure(title: str, y_label: str, panels: Sequence[Panel]) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-def keep(svg: str, name: str) -> str:
+def save(svg: str, name: str) -> str:
     """Write a figure to ``benchmarks/results`` under today's date; return the name of the file."""
     path = Path(__file__).parent / "results" / f"{name}_{datetime.datetime.now(datetime.UTC).date()}.svg"
     path.write_text(svg)

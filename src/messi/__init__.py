@@ -7,7 +7,7 @@
     answers = messi.load(result.path).predict(images)
 
 The public names are those in ``__init__.pyi``, which type checkers and editors read. Each is imported when it is first
-used, so ``import messi`` is quick and needs no torch.
+used, so ``import messi`` is fast and does not import torch.
 """
 
 import ast

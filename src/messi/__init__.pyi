@@ -13,7 +13,7 @@ from messi.evaluation.model import Model as Model
 from messi.evaluation.model import load as load
 from messi.models.encoder import EncoderConfig as EncoderConfig
 
-# Methods, and the parts of MESSI for other training code.
+# Methods, and MESSI's parts for other training loops.
 from messi.algorithms.erm import ERM as ERM
 from messi.algorithms.messi import MESSI as MESSI
 from messi.losses.ssi.loss import ssi_loss as ssi_loss
@@ -35,7 +35,7 @@ from messi.data.datasets.two_subsets import TwoSubsets as TwoSubsets
 from messi.data.datasets.vlcs import VLCS as VLCS
 from messi.data.datasets.wilds import Wilds as Wilds
 
-# For a method of your own.
+# For your own method.
 from messi.algorithms.common.base import Algorithm as Algorithm
 from messi.algorithms.common.base import AlgorithmConfig as AlgorithmConfig
 from messi.algorithms.common.base import LossAlgorithm as LossAlgorithm
@@ -50,7 +50,7 @@ from messi.core.config import OneOf as OneOf
 from messi.core.config import Uniform as Uniform
 from messi.losses.by_domain import domain_mean_cross_entropy as domain_mean_cross_entropy
 
-# For a data set of your own.
+# For your own data set.
 from messi.data.datasets.common.base import DataConfig as DataConfig
 from messi.data.datasets.common.base import ImageData as ImageData
 from messi.data.examples import Examples as Examples

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from messi.algorithms.mixup import Mixup, partners
@@ -123,12 +123,22 @@ class TestLoss:
         assert drawn_shares[:, :3].var().item() == pytest.approx(variance, rel=0.1)
         assert drawn_shares.isfinite().all()
 
-    def test_images_are_mixed_whole(self) -> None:
+    def test_an_image_has_one_mixing_weight_for_all_its_pixels(self) -> None:
+        torch.manual_seed(0)
         task = Task(input_shape=(3, 28, 28), num_classes=2, num_domains=2)
-        algorithm = Mixup(Mixup.Config(), task=task, encoder=EncoderConfig(backbone="tiny_cnn"))
+        algorithm = Mixup(Mixup.Config(alpha=1.0), task=task, encoder=EncoderConfig(backbone="tiny_cnn"))
+        encoded: list[Tensor] = []
+
+        def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            encoded.extend(inputs)
+
+        algorithm.encoder.register_forward_pre_hook(keep)
         domains = torch.tensor([0, 1, 1, 0])
-        batch = Batch(inputs=torch.randn(4, 3, 28, 28), labels=torch.tensor([0, 1, 0, 1]), domains=domains)
-        assert algorithm.loss(batch)["cls"].isfinite()
+        flat = domains.float()[:, None, None, None].expand(4, 3, 28, 28)
+        algorithm.loss(Batch(inputs=flat, labels=torch.tensor([0, 1, 0, 1]), domains=domains))
+        (mixed,) = encoded
+        assert torch.equal(mixed, mixed[:, :1, :1, :1].expand_as(mixed))
+        assert mixed.unique().numel() == 2, "one weight per domain"
 
 
 def test_the_default_is_domainbeds() -> None:

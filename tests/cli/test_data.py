@@ -35,7 +35,7 @@ def test_list_shows_every_data_set_and_where_it_is_stored(home: Path, tmp_path: 
     assert f"4        7        9,991               {home}/data/PACS" in lines["pacs"]
     assert "24,788 or 24,330" in lines["terra_incognita"]
     assert "not downloaded; use 'messi data prepare'" in lines["vlcs"]
-    assert "your own data; name its path" in lines["folder"]
+    assert "your own data; give its path" in lines["folder"]
     assert "generated" in lines["two_subsets"]
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from messi.cli.main import main
-from messi.cli.reproduce import Lines
+from messi.cli.reproduce import PlanProgress
 from messi.experiments.domain_growth import DomainGrowth
-from messi.experiments.domainbed import Domainbed
+from messi.experiments.domainbed import DomainBed
 from messi.sweeps.launchers.local import Local
 from messi.sweeps.plan import Plan
 
@@ -20,8 +20,8 @@ GROWTH = ("reproduce", "domain_growth", "--scale", "small")
     [
         (("--jobs", "0"), "jobs must be at least 1, but is 0."),
         (("--jobs", "-1"), "jobs must be at least 1, but is -1."),
-        (("--devices", "foo"), "There is no device named 'foo'; there are: cpu"),
-        (("--devices", "cpu", "cuda:99"), "There is no device named 'cuda:99'; there are: cpu"),
+        (("--devices", "foo"), "There is no device named 'foo'; available: cpu"),
+        (("--devices", "cpu", "cuda:99"), "There is no device named 'cuda:99'; available: cpu"),
     ],
 )
 def test_impossible_options_are_refused_in_one_sentence(
@@ -70,7 +70,7 @@ def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path, capsys: pyt
 
 
 def test_runs_of_a_differently_written_path_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan(tmp_path / "plan", Domainbed(data=("pacs",), rows=("ERM",), seeds=1, weights="weights").runs())
+    plan = Plan(tmp_path / "plan", DomainBed(data=("pacs",), rows=("ERM",), seeds=1, weights="weights").runs())
     for run in plan.runs:
         plan.path(run).mkdir(parents=True)
     options = ["--data", "pacs", "--rows", "ERM", "--seeds", "1", "--out", str(plan.folder)]
@@ -85,7 +85,7 @@ def test_runs_of_a_differently_written_path_are_reported(tmp_path: Path, capsys:
 
 
 def test_the_number_of_runs_is_printed_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Lines(Plan(tmp_path, DomainGrowth(scale="small").runs()), Local(jobs=20, devices=("cpu", "cpu")))
+    PlanProgress(Plan(tmp_path, DomainGrowth(scale="small").runs()), Local(jobs=20, devices=("cpu", "cpu")))
     assert capsys.readouterr().out == "runs to do: 12, 12 at a time on cpu, cpu; each is reported when it finishes\n"
 
 
@@ -109,7 +109,7 @@ class Queue(Launcher):
 def test_a_launcher_is_one_file_with_its_own_options(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("messi.cli.reproduce.check_needs", lambda *_: None)
+    monkeypatch.setattr("messi.cli.reproduce.check_data_and_weights", lambda *_: None)
     Path("queue.py").write_text(LAUNCHER)
     assert main([*GROWTH, "--launcher", "queue.py", "--priority", "3"]) == 1
     runs = DomainGrowth(scale="small").runs()
@@ -119,4 +119,4 @@ def test_a_launcher_is_one_file_with_its_own_options(
     failed = [line for line in printed.splitlines() if line.startswith("failed  ")]
     assert failed == [f"failed  {run.name}: The queue is full." for run in runs]
     assert main([*GROWTH, "--launcher", "nowhere"]) == 2
-    assert "There is no launcher named 'nowhere'; there are: local." in capsys.readouterr().err
+    assert "There is no launcher named 'nowhere'; available: local." in capsys.readouterr().err

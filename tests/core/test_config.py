@@ -42,7 +42,7 @@ class Example(Config):
         ("weight", True, "weight must be a number, but is True."),
         ("number", 1.5, "number must be a whole number, but is 1.5."),
         ("names", "abc", "names must be a tuple such as ('a', 'b'), but is 'abc'."),
-        ("names", ("a", 1), "Each value of names must be a text, but is 1."),
+        ("names", ("a", 1), "Each value of names must be text, but is 1."),
         ("weight", None, "weight must be a number, but is None."),
         ("later", 0, "later must be at least 1, but is 0."),
     ],
@@ -111,6 +111,6 @@ def test_a_missing_key_is_named() -> None:
 
 def test_an_unknown_algorithm_gets_a_hint() -> None:
     with pytest.raises(
-        MessiError, match=r"no algorithm named 'mesi'; there are: cdann, .*messi.* Did you mean 'messi'\?"
+        MessiError, match=r"no algorithm named 'mesi'; available: cdann, .*messi.* Did you mean 'messi'\?"
     ):
         ALGORITHMS.load("mesi")

@@ -5,7 +5,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 import pytest
 
-from messi.core.checksum import KEY, checksum, parse_values, values_checksum
+from messi.core.checksum import CHECKSUM_KEY, checksum, parse_values, values_checksum
 from messi.core.config import Bounds
 from messi.core.documents import parse_document, read_values, write_document
 from messi.core.errors import MessiError
@@ -92,7 +92,7 @@ def test_a_document_without_a_checksum_must_be_of_a_version_that_wrote_none(
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"name": None}, "name must be a text, but is None"),
+        ({"name": None}, "name must be text, but is None"),
         ({"step": -1}, "step must be at least 0, but is -1"),
         ({"step": True}, "step must be a whole number, but is True"),
         ({"step": 10**400}, None),
@@ -131,4 +131,4 @@ def test_the_checksum_is_the_published_xxh3_of_all_parts_together() -> None:
     assert checksum([b""]) == "99aa06d3014798d86001c324468d497f", "the published XXH3 of empty input"
     assert checksum([b"ab", b"", b"c"]) == checksum([b"abc"]) != checksum([b"acb"])
     assert values_checksum({"b": 1, "a": [1.5, None]}) == checksum([b'{"a":[1.5,null],"b":1}'])
-    assert KEY not in GOOD
+    assert CHECKSUM_KEY not in GOOD

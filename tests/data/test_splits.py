@@ -92,5 +92,5 @@ def test_a_small_domain_still_gets_one_validation_example() -> None:
 
 
 def test_a_target_that_does_not_exist_gets_a_hint() -> None:
-    with pytest.raises(MessiError, match=r"no domain named 'a11'; there are: a1, a2, b1, b2. Did you mean 'a1'\?"):
+    with pytest.raises(MessiError, match=r"no domain named 'a11'; available: a1, a2, b1, b2. Did you mean 'a1'\?"):
         domain_indices(TwoSubsets().load(), ["a11"])

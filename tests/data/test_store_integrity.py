@@ -59,7 +59,7 @@ def images(root: Path) -> Images:
 
 
 SENTENCE = (
-    rf"^The decoded pixels of {DAMAGED} in .* are damaged; delete that folder, and the images are decoded again\.$"
+    rf"^The decoded pixels of {DAMAGED} in .* are damaged; delete that folder to have the images decoded again\.$"
 )
 
 
@@ -118,7 +118,7 @@ def test_verify_reads_the_files_again(root: Path) -> None:
     flip(file, status.st_size // 2)
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     _, findings = verify(list_folder(root), store_of(root), None)
-    text = f"{file} has changed since it was decoded; 'touch' it, and it is decoded again"
+    text = f"{file} has changed since it was decoded; 'touch' it to have it decoded again"
     assert [(finding.kind, finding.text) for finding in findings] == [("changed", text)]
 
 

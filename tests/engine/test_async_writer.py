@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from messi.core import tensorfile
-from messi.core.checksum import METADATA
+from messi.core.checksum import METADATA_KEY
 from messi.core.errors import MessiError
 from messi.core.records import RecordWriter
 from messi.core.rundir import RunDir
@@ -212,7 +212,7 @@ def break_checkpoints(monkeypatch: pytest.MonkeyPatch, *, after: int) -> list[st
     def save(tensors: Any, path: Path, metadata: Any) -> None:
         begun.append(path.name)
         real(tensors, path, metadata=metadata)
-        if path.name.startswith("last") and json.loads(metadata[METADATA])["step"] > after:
+        if path.name.startswith("last") and json.loads(metadata[METADATA_KEY])["step"] > after:
             os.truncate(path, 100)
             refuse()
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from messi.cli.main import main
-from messi.core.checksum import KEY
+from messi.core.checksum import CHECKSUM_KEY
 from messi.core.documents import write_document
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
@@ -109,7 +109,7 @@ def damaged_files(folder: RunDir) -> list[Path]:
 
 def test_every_file_of_a_finished_run_is_verified(done: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(done.path)]) == 0
-    assert capsys.readouterr().out.startswith(f"whole    {done.path}: ")
+    assert capsys.readouterr().out.startswith(f"intact   {done.path}: ")
     for file in [*damaged_files(done), done.model, done.last, done.seen]:
         content = file.read_bytes()
         place = content.rindex(b"0") if file.suffix == ".json" else len(content) - 40
@@ -163,7 +163,7 @@ def test_a_run_of_version_0_1_is_read_with_a_note(done: RunDir, caplog: pytest.L
         done.timing: ("run",),
     }.items():
         values = json.loads(file.read_text())
-        values = {key: value for key, value in values.items() if key not in (KEY, *gone)}
+        values = {key: value for key, value in values.items() if key not in (CHECKSUM_KEY, *gone)}
         file.write_text(json.dumps(values | ({"version": "0.1.0"} if "version" in values else {})))
     assert (done.read_result().target, done.read_records()) == expected
     assert done.read_diagnostics()["classes"]
@@ -191,7 +191,7 @@ def test_a_path_that_is_not_a_run_is_not_verified(tmp_path: Path, capsys: pytest
 
 def test_a_typed_document_with_a_matching_checksum_is_still_refused_for_wrong_values(done: RunDir) -> None:
     values = json.loads(done.result.read_text())
-    del values[KEY]
+    del values[CHECKSUM_KEY]
     write_document(done.result, values | {"selected_step": "two"})
     with pytest.raises(MessiError, match=r"result\.json cannot be read by this version: selected_step must be"):
         done.read_result()

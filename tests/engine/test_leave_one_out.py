@@ -76,7 +76,7 @@ def test_rotated_colored_mnist_holds_out_only_its_test_environment() -> None:
 @pytest.mark.parametrize(
     ("config", "domains", "sentence"),
     [
-        (config_of(("b11",)), NAMES, r"no domain named 'b11'; there are: a1, a2, b1, b2. Did you mean 'b1'\?"),
+        (config_of(("b11",)), NAMES, r"no domain named 'b11'; available: a1, a2, b1, b2. Did you mean 'b1'\?"),
         (config_of(sources=("c",)), NAMES, "no domain named 'c'"),
         (config_of(("none", "a1")), NAMES, "no domain named 'none'"),
         (config_of(NAMES), NAMES, "Every domain is held out as a target; leave at least one to train on"),
@@ -158,7 +158,7 @@ def test_part_names_without_a_prefix_are_split_alike_in_any_case() -> None:
     [
         (["train", "holdout"], "official part 'holdout' contains none of train, val and test; rename it"),
         (["train", ""], "official part '' contains none of train, val and test"),
-        (["val", "id_test"], "No official part is called train; there are: id_test, val"),
+        (["val", "id_test"], "No official part is called train; available: id_test, val"),
         ([], "split 'official' requires data with official parts; choose --split stratified or domainbed"),
     ],
 )

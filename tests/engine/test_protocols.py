@@ -223,7 +223,7 @@ def test_the_result_of_a_run_states_its_protocol_and_its_deviations(tmp_path: Pa
 
 
 def test_an_unknown_protocol_gives_a_one_sentence_error() -> None:
-    with pytest.raises(MessiError, match=r"no protocol named 'domainbet'; there are: .* Did you mean 'domainbed'\?"):
+    with pytest.raises(MessiError, match=r"no protocol named 'domainbet'; available: .* Did you mean 'domainbed'\?"):
         protocol_training("domainbet", "pacs", small=False)
     with pytest.raises(MessiError, match=r"protocol must be one of 'messi', 'domainbed', 'swad', 'gmoe', but is 'x'"):
         RunConfig(data=PACS(), protocol="x")  # type: ignore[arg-type]

@@ -123,7 +123,7 @@ def test_a_bad_file_gives_one_sentence_and_exit_code_2(done: Path, capsys: pytes
         "no setting of TrainingConfig named 'stepz'": lambda config: config["training"].update(stepz=1),
         "steps must be at least 1, but is 0": lambda config: config["training"].update(steps=0),
         "no data set named 'nowhere'": lambda config: config["data"].update(name="nowhere"),
-        "Each value of sources must be a text, but is 1": lambda config: config.update(sources=[1]),  # type: ignore[call-overload]
+        "Each value of sources must be text, but is 1": lambda config: config.update(sources=[1]),  # type: ignore[call-overload]
         "config.data is missing": lambda config: config.pop("data"),
     }
     sentences = {}
@@ -143,3 +143,11 @@ def test_a_bad_file_gives_one_sentence_and_exit_code_2(done: Path, capsys: pytes
         assert code == 2, sentence
         assert sentence in " ".join(error.split()), error
         assert "Traceback" not in error
+
+
+def test_the_protocol_of_a_saved_run_cannot_be_changed(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = parse(["--config", str(done)]).config
+    assert saved.protocol != "domainbed"
+    assert parse(["--config", str(done), "--protocol", saved.protocol]).config == saved
+    assert main(["train", "--config", str(done), "--protocol", "domainbed"]) == 2
+    assert "--protocol cannot be changed to 'domainbed' with --config" in " ".join(capsys.readouterr().err.split())

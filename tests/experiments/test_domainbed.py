@@ -15,7 +15,7 @@ from messi.engine.config import RunConfig
 from messi.experiments.common.benchmarks import BENCHMARKS
 from messi.experiments.common.methods import ROWS
 from messi.experiments.common.paper_numbers import MAIN_EXTENDED
-from messi.experiments.domainbed import Domainbed
+from messi.experiments.domainbed import DomainBed
 from messi.reports.statistics import summarise
 from messi.reports.table import Cell, Published, Table
 from messi.reports.table_formats import markdown
@@ -34,7 +34,7 @@ ACCURACY = {
     ("MESSI-Ti-OT", "sketch"): (0.62, 0.71),
 }
 """Of seeds 0 and 1; MESSI is better by 2 points with the first and by 1 with the second."""
-TWO = Domainbed(data=("pacs",), rows=("ERM", "MESSI-Ti-OT"), seeds=2)
+TWO = DomainBed(data=("pacs",), rows=("ERM", "MESSI-Ti-OT"), seeds=2)
 
 
 def done(labels: Mapping[str, Label]) -> dict[str, Any]:
@@ -43,12 +43,12 @@ def done(labels: Mapping[str, Label]) -> dict[str, Any]:
     return {"result": {"target": {target: accuracy}}}
 
 
-def resolved(experiment: Domainbed, **labels: Label) -> RunConfig:
+def resolved(experiment: DomainBed, **labels: Label) -> RunConfig:
     (run,) = [run for run in experiment.runs() if all(run.labels[key] == value for key, value in labels.items())]
     return run.config.resolved()
 
 
-def tables_of(experiment: Domainbed, results: Any) -> list[Table]:
+def tables_of(experiment: DomainBed, results: Any) -> list[Table]:
     tables = [section for section in experiment.report(results) if isinstance(section, Table)]
     assert len(tables) == len(experiment.report(results))
     return tables
@@ -70,7 +70,7 @@ def test_every_row_of_the_paper_can_be_run() -> None:
 
 
 def test_the_full_plan_holds_every_domain_out_with_every_row_and_seed() -> None:
-    labels = [tuple(run.labels.values()) for run in Domainbed().runs()]
+    labels = [tuple(run.labels.values()) for run in DomainBed().runs()]
     assert len(labels) == len(set(labels)) == len(ROWS) * (4 + 4 + 4 + 6) * 3
     for benchmark in BENCHMARKS.values():
         assert isinstance(benchmark.data, PublishedData)
@@ -90,7 +90,7 @@ def test_the_full_plan_holds_every_domain_out_with_every_row_and_seed() -> None:
 def test_settings_are_those_of_the_papers_appendix(
     data: str, target: str, rate: float, decay: float, steps: int
 ) -> None:
-    config = resolved(Domainbed(rows=("MESSI-S-OT",), seeds=1), data=data, target=target)
+    config = resolved(DomainBed(rows=("MESSI-S-OT",), seeds=1), data=data, target=target)
     settings = config.training
     assert (settings.learning_rate, settings.weight_decay, settings.steps) == (rate, decay, steps)
     assert (settings.batch_per_domain, settings.validation_fraction, settings.split) == (32, 0.2, "stratified")
@@ -103,13 +103,13 @@ def test_backbone_steps_protocol_path_and_weights_are_passed_on(tmp_path: Path) 
     for name in ("deit_tiny_patch16_224.safetensors", "resnet50.pth"):
         (tmp_path / name).touch()
     rows = ("ERM", "CORAL", "ERM-MoE", "Global-MoE", "MESSI-Ti-MMD", "MESSI-Ti-OT")
-    pacs = Domainbed(data=("pacs",), rows=rows, backbone="deit_tiny_patch16_224", weights=str(tmp_path), path="here")
+    pacs = DomainBed(data=("pacs",), rows=rows, backbone="deit_tiny_patch16_224", weights=str(tmp_path), path="here")
     assert len(pacs.runs()) == 6 * 4 * 3
     for run in pacs.runs():
         config = run.config.resolved()
         assert config.encoder.weights == str(tmp_path / "deit_tiny_patch16_224.safetensors")
         assert config.data.to_dict()["path"] == str(Path("here", "PACS"))
-    plain = Domainbed(data=("pacs",), rows=("ERM", "CORAL"), weights=str(tmp_path), steps=70, protocol="domainbed")
+    plain = DomainBed(data=("pacs",), rows=("ERM", "CORAL"), weights=str(tmp_path), steps=70, protocol="domainbed")
     for run in plain.runs():
         config = run.config.resolved()
         assert config.encoder.weights == str(tmp_path / "resnet50.pth")
@@ -121,16 +121,16 @@ def test_backbone_steps_protocol_path_and_weights_are_passed_on(tmp_path: Path) 
 
 
 def test_on_one_backbone_a_method_is_run_once() -> None:
-    rows = {str(run.labels["method"]) for run in Domainbed(backbone="resnet50", data=("pacs",), seeds=1).runs()}
+    rows = {str(run.labels["method"]) for run in DomainBed(backbone="resnet50", data=("pacs",), seeds=1).runs()}
     assert set(ROWS) - rows == {"ERM-S", "MESSI-S-MMD", "MESSI-S-OT"}
 
 
 def test_wrong_options_are_named(tmp_path: Path) -> None:
-    with pytest.raises(MessiError, match=r"no row named 'MESI-S-OT'; there are: CDANN, .* Did you mean 'MESSI-S-OT'"):
-        Domainbed(rows=("ERM", "MESI-S-OT"))
+    with pytest.raises(MessiError, match=r"no row named 'MESI-S-OT'; available: CDANN, .* Did you mean 'MESSI-S-OT'"):
+        DomainBed(rows=("ERM", "MESI-S-OT"))
     with pytest.raises(MessiError, match="baseline must be one of the rows ERM, CORAL, but is 'IRM'"):
-        Domainbed(rows=("ERM", "CORAL"), baseline="IRM")
-    run, *_ = Domainbed(rows=("ERM",), weights=str(tmp_path)).runs()  # a plan is read elsewhere, too
+        DomainBed(rows=("ERM", "CORAL"), baseline="IRM")
+    run, *_ = DomainBed(rows=("ERM",), weights=str(tmp_path)).runs()  # a plan is read elsewhere, too
     with pytest.raises(MessiError, match=r"There is no weights file .*/resnet50\.safetensors; put the file there"):
         run.config.encoder.check_weights()
 
@@ -227,7 +227,7 @@ def test_a_single_row_has_no_differences(tmp_path: Path) -> None:
 
 def test_an_average_over_data_sets_gives_each_the_same_weight(tmp_path: Path) -> None:
     """Six targets of DomainNet do not outweigh four of PACS, and only complete seeds count."""
-    experiment = Domainbed(data=("pacs", "domain_net"), rows=("ERM",), seeds=2)
+    experiment = DomainBed(data=("pacs", "domain_net"), rows=("ERM",), seeds=2)
 
     def one(labels: Mapping[str, Label]) -> dict[str, Any] | None:
         if labels["target"] == "quickdraw" and labels["seed"] == 1:
@@ -277,7 +277,7 @@ def test_captions_state_deviations_from_the_paper(tmp_path: Path) -> None:
 
 
 def test_captions_of_the_small_scale_state_what_is_reduced(tmp_path: Path) -> None:
-    small = Domainbed(scale="small")
+    small = DomainBed(scale="small")
     plan = Plan(tmp_path / "plan", small.runs())
     assert len(plan.runs) == 4 * 6
     assert {run.config.resolved().encoder.backbone for run in plan.runs} == {"tiny_cnn"}
@@ -289,8 +289,8 @@ def test_captions_of_the_small_scale_state_what_is_reduced(tmp_path: Path) -> No
 
 
 def test_the_reduction_follows_the_options() -> None:
-    assert "4 methods, a small network without pretrained weights, 150 steps" in Domainbed().reduced
-    other = Domainbed(scale="small", rows=("ERM", "ERM"), steps=2000, backbone="small_cnn")
+    assert "4 methods, a small network without pretrained weights, 150 steps" in DomainBed().reduced
+    other = DomainBed(scale="small", rows=("ERM", "ERM"), steps=2000, backbone="small_cnn")
     assert "1 method, small_cnn, 2,000 steps with 16 images per domain" in other.reduced
     (settings,) = {run.config.resolved().training for run in other.runs()}
     assert (settings.steps, settings.batch_per_domain) == (2000, 16)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from messi.cli.main import main
-from messi.data.datasets.iwildcam import IWildCam as IwildcamData
+from messi.data.datasets.iwildcam import IWildCam as IWildCamData
 from messi.data.progress import LogProgress
 from messi.experiments.iwildcam import IWildCam
 from messi.reports.table import Published, Table
@@ -51,11 +51,11 @@ def test_the_plan_matches_the_paper() -> None:
 
 
 def test_first_cameras_are_those_of_every_part(folder: Path) -> None:
-    listing = IwildcamData(path=str(folder), cameras=1).listing(LogProgress())
+    listing = IWildCamData(path=str(folder), cameras=1).listing(LogProgress())
     kept = sorted({Path(file).stem.rpartition("-")[0] for file in listing.files})
     assert kept == ["id_val-2", "test-1", "train-2", "val-4"]
     assert len(listing) == 8
-    assert len(IwildcamData(path=str(folder), cameras=300).listing(LogProgress())) == 22
+    assert len(IWildCamData(path=str(folder), cameras=300).listing(LogProgress())) == 22
 
 
 @pytest.mark.nightly

@@ -9,7 +9,7 @@ import pytest
 from messi.algorithms.messi import MESSI
 from messi.experiments.common.base import Experiment
 from messi.experiments.readings import Readings
-from messi.experiments.readings_pacs import ReadingsPacs
+from messi.experiments.readings_pacs import ReadingsPACS
 from messi.reports.table import Table
 from messi.sweeps.plan import Label
 
@@ -19,7 +19,7 @@ both = pytest.mark.parametrize(
     ("experiment", "other", "rate"),
     [
         (Readings(digits="mnist"), {"K": 9}, 0.003),
-        (ReadingsPacs(), {"target": "sketch"}, 0.0001),
+        (ReadingsPACS(), {"target": "sketch"}, 0.0001),
     ],
     ids=["mnist", "pacs"],
 )
@@ -83,7 +83,7 @@ def test_on_pacs_validation_is_the_mean_over_sources_and_targets(tmp_path: Path)
         found = {"source_val": {"a": 0.6, "b": 0.7 + 2 * held_out}, "target": {"t": 0.5 + held_out}}
         return {"result": {**found, "selected_step": 1}}
 
-    experiment = ReadingsPacs(scale="small")
+    experiment = ReadingsPACS(scale="small")
     table, _ = experiment.report(made_results(tmp_path, experiment, made))
     assert isinstance(table, Table)
     found = [cell.ours.mean if cell.ours else None for cell in table.groups[0][1].cells]

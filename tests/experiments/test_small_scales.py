@@ -62,7 +62,7 @@ def test_the_small_scale_runs(name: str, tmp_path: Path, capsys: pytest.CaptureF
     assert main(command) == 0
     told = capsys.readouterr().out
     assert f"[{runs}/{runs}," in told
-    assert "Its numbers are not those of the paper's experiment." in told
+    assert "Its numbers cannot be compared with the paper's." in told
     written = {file.name for file in (tmp_path / "tables").iterdir()}
     expected = {f"{table}.{ending}" for table in tables for ending in TABLES}
     assert written == expected | {f"{figure}.svg" for figure in figures} | {"README.md"}

@@ -15,10 +15,10 @@ from messi.reports.charts import (
     HeatRow,
     Point,
     Series,
+    explained_caption,
     heat_figure,
     line_figure,
     ticks,
-    with_signs,
 )
 from messi.reports.number_format import significant
 from messi.reports.statistics import Summary
@@ -113,11 +113,11 @@ def test_a_caption_explains_the_signs_that_occur_and_no_others() -> None:
     """A method's own line may be dotted, so a figure without the paper's values does not explain dotted lines."""
     spread, single = {1.0: Summary(1, 0.5, 3)}, {1.0: Summary(1, None, 1)}
     rings = "rings on thin dotted lines are the paper's"
-    assert with_signs("What", [panel(Series("a", single), Series("b", single))]) == "What."
-    assert with_signs("What", [panel(Series("a", spread))]) == "What; bands are one deviation over seeds."
-    assert with_signs("What", [panel(Series("a", single, paper={1.0: 2.0}))]) == f"What; {rings}."
+    assert explained_caption("What", [panel(Series("a", single), Series("b", single))]) == "What."
+    assert explained_caption("What", [panel(Series("a", spread))]) == "What; bands are one deviation over seeds."
+    assert explained_caption("What", [panel(Series("a", single, paper={1.0: 2.0}))]) == f"What; {rings}."
     both = [panel(Series("a", single)), panel(Series("a", spread, paper={1.0: 2.0}))]
-    assert with_signs("What", both) == f"What; bands are one deviation over seeds, {rings}."
+    assert explained_caption("What", both) == f"What; bands are one deviation over seeds, {rings}."
     *_, legend = [one for one in elements(line_figure(both), "circle") if one.get("class") == "ring"]
     assert legend.get("cx") == "11"  # within the sample of the legend, beside "the paper"
 

@@ -13,14 +13,14 @@ from messi.data.datasets.pacs import PACS
 from messi.data.progress import LogProgress
 from messi.engine.config import RunConfig
 from messi.models.encoder import EncoderConfig
-from messi.sweeps.check import check_needs
-from messi.sweeps.plan import Plan, Planned
+from messi.sweeps.check import check_data_and_weights
+from messi.sweeps.plan import Plan, PlannedRun
 
 
 def needs(data: PACS, encoder: EncoderConfig) -> None:
     """Check a plan of one run."""
-    plan = Plan(Path("plan"), [Planned({"seed": 0}, RunConfig(data=data, target=("photo",), encoder=encoder))])
-    check_needs(plan, LogProgress())
+    plan = Plan(Path("plan"), [PlannedRun({"seed": 0}, RunConfig(data=data, target=("photo",), encoder=encoder))])
+    check_data_and_weights(plan, LogProgress())
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import pytest
 from messi.core.rundir import RunDir
 from messi.engine.config import RunConfig
 from messi.engine.run import run
-from messi.sweeps.plan import Plan, Planned
+from messi.sweeps.plan import Plan, PlannedRun
 
 
 def test_a_damaged_file_fails_only_its_run_and_following_the_advice_restores_the_result(
     quick_config: RunConfig, tmp_path: Path
 ) -> None:
-    plan = Plan(tmp_path, [Planned({"seed": seed}, replace(quick_config, seed=seed)) for seed in range(2)])
+    plan = Plan(tmp_path, [PlannedRun({"seed": seed}, replace(quick_config, seed=seed)) for seed in range(2)])
     for planned in plan.runs:
         run(planned.config, out=plan.path(planned), device="cpu")
     first = RunDir(plan.path(plan.runs[0]))
@@ -40,7 +40,7 @@ def test_a_damaged_file_fails_only_its_run_and_following_the_advice_restores_the
 def test_unplanned_folders_are_named_in_one_line(
     others: tuple[str, ...], printed: str, quick_config: RunConfig, tmp_path: Path
 ) -> None:
-    plan = Plan(tmp_path, [Planned({"seed": 0}, quick_config)])
+    plan = Plan(tmp_path, [PlannedRun({"seed": 0}, quick_config)])
     assert plan.unplanned_note() == ""
     for name in (plan.runs[0].name, *others):
         (tmp_path / "runs" / name).mkdir(parents=True)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from messi.core.checksum import KEY, METADATA, checksum, file_checksum, values_checksum
+from messi.core.checksum import CHECKSUM_KEY, METADATA_KEY, checksum, file_checksum, values_checksum
 from messi.core.errors import MessiError
 from messi.core.tensorfile import find_checksum
 
@@ -40,8 +40,8 @@ def edited(content: bytes, form: Form, edit: Edit, seal: Seal, rng: random.Rando
     if form == "tensors":
         header, data = opened(content)
         metadata = header["__metadata__"]
-        document = _changed(json.loads(metadata[METADATA]), edit, seal, rng, lambda _: "0" * 32)
-        metadata[METADATA] = dumped(document).decode()
+        document = _changed(json.loads(metadata[METADATA_KEY]), edit, seal, rng, lambda _: "0" * 32)
+        metadata[METADATA_KEY] = dumped(document).decode()
         return _resealed(closed(header, data)) if seal == "matching" else closed(header, data)
     if form == "lines":
         lines = content.splitlines()
@@ -71,12 +71,12 @@ def _changed(document: Any, edit: Edit, seal: Seal, rng: random.Random, total: C
     """Edit one JSON document."""
     if seal == "stale":
         return edit(document, rng)
-    had = isinstance(document, dict) and document.pop(KEY, None) is not None
+    had = isinstance(document, dict) and document.pop(CHECKSUM_KEY, None) is not None
     document = edit(document, rng)
     if isinstance(document, dict) and seal == "none" and "version" in document:
         document["version"] = _OLD
     if isinstance(document, dict) and seal == "matching" and had:
-        document[KEY] = total(document)
+        document[CHECKSUM_KEY] = total(document)
     return document
 
 
@@ -86,7 +86,7 @@ def _vouch(stage: Stage, folder: Path, forged: str) -> None:
     if not (path / "run.json").is_file():
         return
     described = json.loads((path / "run.json").read_bytes())
-    identity = values_checksum({key: value for key, value in described.items() if key != KEY})
+    identity = values_checksum({key: value for key, value in described.items() if key != CHECKSUM_KEY})
     records = (path / "records.jsonl").read_bytes()
 
     def fit(document: Any, _rng: random.Random) -> Any:
@@ -125,7 +125,7 @@ def _documents(stage: Stage, folder: Path) -> list[tuple[str, Form]]:
 def _refit(stage: Stage, file: str, form: Form, edit: Edit, seal: Seal) -> None:
     """Edit a file unless it has this content already: another format would change its checksum."""
     content, rng = (stage.root / file).read_bytes(), random.Random(0)  # noqa: S311 (no secret)
-    document = json.loads(opened(content)[0]["__metadata__"][METADATA] if form == "tensors" else content)
+    document = json.loads(opened(content)[0]["__metadata__"][METADATA_KEY] if form == "tensors" else content)
     if seal == "none" or edit(document, rng) != document:
         stage.damage(file, edited(content, form, edit, seal, rng))
 

@@ -16,7 +16,8 @@ from .stage import Stage
 SEED = 0
 Rule = Literal["exact", "safe"]
 """After damage, a command refuses or gives the undamaged answer ("exact"). A deliberate change, with a matching
-checksum or to input without one, may give another answer ("safe"): no traceback, hang, foreign code or full memory."""
+checksum or to input without one, may give another answer ("safe"), but no traceback, hang, foreign code or
+exhausted memory."""
 Change = Callable[[Stage, str, random.Random], None]
 
 

@@ -35,7 +35,7 @@ class Fishr(ERM):
         penalty_weight: Annotated[float, Bounds(minimum=0), LogUniform(1, 4)] = 1e3
         """Weight of the penalty after the first anneal_steps steps."""
         anneal_steps: Annotated[int, Bounds(minimum=0), Uniform(0, 5000)] = 1500
-        """Number of first steps without the penalty; the optimizer is reset after them."""
+        """Number of initial steps without the penalty; the optimizer is reset after them."""
         ema: Annotated[float, Bounds(minimum=0, maximum=0.9999), Uniform(0.9, 0.99)] = 0.95
         """Decay of the moving average of the variances."""
 
@@ -58,7 +58,7 @@ class Fishr(ERM):
         logits = self.classifier(features)
         penalised = self.phase(batch.step)
         members = membership(batch.domains, self.task.num_domains)
-        with torch.set_grad_enabled(penalised):  # the moving average includes the first steps
+        with torch.set_grad_enabled(penalised):  # the moving average includes the initial steps
             variances = gradient_variances(features, logits, batch.labels, members)
             penalty = variance_distance(self._averaged(variances, members.any(1)), members.any(1))
         return {

@@ -39,7 +39,7 @@ class Mixup(ERM):
         return self.mixture_loss(batch, members, partner, share)
 
     def mixture_loss(self, batch: Batch, members: Tensor, partner: Tensor, share: Tensor) -> LossTerms:
-        """Return the loss of ``share`` of each image and the rest of its partner: members [K, B], the others [B]."""
+        """Return the loss of images mixed with their ``partner`` [B], keeping ``share`` [B] of each; members [K, B]."""
         shape = (-1, *[1] * (batch.inputs.dim() - 1))
         mixtures = torch.lerp(batch.inputs[partner], batch.inputs, share.view(shape).to(batch.inputs.dtype))
         logits = self.classifier(self.encoder(mixtures)).float()

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import tyro
 
+from messi.cli.common.data_option import data_label, find_data
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import Row, print_rows, say
 from messi.cli.common.progress import data_progress
-from messi.cli.common.sources import called, find_data
 from messi.core.errors import MessiError, unknown_name
 from messi.core.files import replace_atomically
 from messi.data.contact_sheet import contact_sheet
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 
 def list_all(arguments: list[str]) -> int:
-    """List the data sets that have a name, and where they are stored."""
+    """List all kinds of data and where the published data sets are stored."""
     tyro.cli(lambda: None, prog="messi data list", args=arguments)
     print_rows([_row(name, DATASETS.config(name)) for name in DATASETS.names()])
     return 0
@@ -86,7 +86,7 @@ def show(arguments: list[str]) -> int:
         say(manifest.about, f"licence   {manifest.licence}", f"citation  {manifest.citation}")
     say(_summary(examples))
     if isinstance(examples.inputs, Images):
-        path = out or Path(f"{called(data)}.png")
+        path = out or Path(f"{data_label(data)}.png")
         picture = contact_sheet(examples)
         replace_atomically(path, lambda temporary: picture.save(temporary, format="PNG"))
         say(f"picture   {path}")
@@ -141,7 +141,7 @@ def _row(name: str, cls: type[DataConfig]) -> Row:
         row["images"] = " or ".join(f"{version.images:,}" for version in manifest.versions)
         row["where"] = str(data.local_root() or "not downloaded; use 'messi data prepare'")
     elif issubclass(cls, ImageData) or "path" in cls.__dataclass_fields__:
-        row["where"] = "your own data; name its path"
+        row["where"] = "your own data; give its path"
     return {**row, "what": (cls.__doc__ or "").splitlines()[0]}
 
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import tyro
 
+from messi.cli.common.data_option import find_data
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import Format, Row, print_rows
-from messi.cli.common.sources import find_data
 from messi.data.datasets.common.base import DataConfig
 from messi.engine.evaluate import evaluate_run
 
@@ -36,9 +36,9 @@ def main(arguments: list[str]) -> int:
         seen are listed in the role that they had in the run (train, source_val, ...), and all others as target.
 
         Args:
-            run: A run folder; with --data also a model file, which does not know the examples of its run.
+            run: A run folder; with --data also a model file, which recognises only the complete data of its run.
             data: Other data, anything that 'messi train --data' accepts; add --help after it to see its options.
-            algorithm: The file of a method of your own. It is executed, so name only files that you trust.
+            algorithm: The file of your own method. It is executed, so name only files that you trust.
             device: Such as cpu or cuda:0; by default a GPU if there is one.
             form: Table, CSV or JSON.
             config: Options of the other data.

@@ -22,7 +22,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _CLOSED_PIPE = 141
 """128 plus the number of SIGPIPE, as a shell reports it."""
 COMMANDS = {
-    "demo": "train MESSI and ERM on the embedded data and compare them in a report",
+    "demo": "compare MESSI and ERM on the embedded data, with a report",
     "train": "train on a folder domain/class/image or on a data set by name",
     "evaluate": "measure a trained model on its target domains or on other data",
     "predict": "classify images or features with a trained model",

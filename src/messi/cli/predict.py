@@ -14,7 +14,7 @@ from messi.core.errors import MessiError
 from messi.data.datasets.arrays import read_inputs
 from messi.data.image_files import is_picture
 from messi.data.listing import visible
-from messi.data.threads import single_threads
+from messi.data.threads import worker_threads
 from messi.engine.build import pick_device
 from messi.evaluation.model import Answers, Model, load
 
@@ -45,7 +45,7 @@ def predict(
     Args:
         run: A run folder or a model file.
         paths: Image files and folders, or .npz files with features [N, F] or uint8 images.
-        algorithm: The file of a method of your own. It is executed, so name only files that you trust.
+        algorithm: The file of your own method. It is executed, so name only files that you trust.
         inputs_array: The array of an .npz file to classify.
         device: Such as cpu or cuda:0; by default a GPU if there is one.
         form: Table, CSV or JSON.
@@ -132,7 +132,7 @@ def read_all(model: Model, files: list[Path]) -> tuple[dict[Path, Tensor], list[
         except MessiError as error:
             return error
 
-    with single_threads(os.cpu_count() or 1) as threads:
+    with worker_threads(os.cpu_count() or 1) as threads:
         found = dict(zip(files, threads.map(attempt, files), strict=True))
     read = {file: picture for file, picture in found.items() if isinstance(picture, Tensor)}
     return read, [error for error in found.values() if isinstance(error, MessiError)]

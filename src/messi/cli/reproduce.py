@@ -14,13 +14,13 @@ from messi.cli.common.progress import data_progress
 from messi.experiments.common.base import EXPERIMENTS, Experiment
 from messi.experiments.common.output import default_folder, write_results
 from messi.experiments.common.plan_file import refuse_other_plan, write_plan
-from messi.sweeps.check import check_needs
+from messi.sweeps.check import check_data_and_weights
 from messi.sweeps.launchers.common.base import LAUNCHERS, Launcher
 from messi.sweeps.plan import Outcome, Plan
 
 
 def main(arguments: list[str]) -> int:
-    """Find the experiment and the launcher, run the plan and write its tables; they determine the options."""
+    """Run the plan of an experiment and write its tables; the experiment and the launcher determine the options."""
     if not arguments or arguments[0] in ("-h", "--help"):
         _print_experiments()
         return 0
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
         experiment: Annotated[Experiment, tyro.conf.arg(name="")] = default,
         environment: Annotated[Launcher, tyro.conf.arg(name="")] = here,
     ) -> int:
-        """Do the runs and write the tables. Repeating the command resumes an interrupted plan.
+        """Run the experiment and write its tables. Repeating the command resumes an interrupted plan.
 
         Args:
             out: Folder of the runs and tables; by default reproduce/NAME, or reproduce/NAME-small.
@@ -70,9 +70,9 @@ def _reproduce(experiment: Experiment, out: Path, launcher: Launcher, *, dry_run
         about = f"reduced: {experiment.reduced}" if reduced else f"cost: {experiment.cost}"
         say(f"{len(plan.runs)} runs; {about}")
         return 0
-    check_needs(plan, data_progress())
+    check_data_and_weights(plan, data_progress())
     write_plan(experiment, out)
-    launcher.launch(plan, Lines(plan, launcher))
+    launcher.launch(plan, PlanProgress(plan, launcher))
     outcomes = plan.outcomes()
     written = write_results(experiment, outcomes, out)
     say(*written.document.split("\n"), *written.left_out)
@@ -84,7 +84,7 @@ def _reproduce(experiment: Experiment, out: Path, launcher: Launcher, *, dry_run
     return 1 if failed else 0
 
 
-class Lines:
+class PlanProgress:
     """Prints a line before the first run, and one after each run."""
 
     def __init__(self, plan: Plan, launcher: Launcher) -> None:

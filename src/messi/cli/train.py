@@ -10,11 +10,12 @@ import tyro
 
 from messi.algorithms.common.base import ALGORITHMS
 from messi.api import run
+from messi.cli.common.data_option import data_label, find_data
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import say
 from messi.cli.common.progress import data_progress, progress
 from messi.cli.common.results import print_held_out, print_results
-from messi.cli.common.sources import called, find_data
+from messi.core.errors import MessiError
 from messi.core.registry import short_name
 from messi.core.rundir import RunDir, folder_name
 from messi.data.datasets.common.base import ImageData
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> int:
 
 def _about(config: RunConfig, device: str | None) -> str:
     target = "+".join(config.target) or "none"
-    return f"data {called(config.data)}, target {target}, device {pick_device(device)}"
+    return f"data {data_label(config.data)}, target {target}, device {pick_device(device)}"
 
 
 def _load(config: RunConfig, loading: DataProgress, listing: Listing | None) -> Examples:
@@ -75,7 +76,7 @@ def _show(config: RunConfig, results: list[RunResult], out: Path | None) -> None
     page = RunDir(paths[0]).report
     if len(paths) > 1:
         method = short_name(config.algorithm.name)
-        page = (out or Path("runs")) / f"{called(config.data)}_{method}_seed{config.seed}.html"
+        page = (out or Path("runs")) / f"{data_label(config.data)}_{method}_seed{config.seed}.html"
         write_report(paths, page)
     say(f"report  {page}")
 
@@ -145,10 +146,15 @@ def _from_scratch(chosen: argparse.Namespace) -> RunConfig:
 def _change_saved(chosen: argparse.Namespace) -> RunConfig:
     """Return a saved config, with other data if they are named; tyro applies all further options."""
     config = read_config(Path(chosen.config), algorithm=chosen.algorithm)
+    if chosen.protocol not in (None, config.protocol):
+        raise MessiError(
+            f"--protocol cannot be changed to '{chosen.protocol}' with --config: a saved run states every setting. "
+            "Omit --protocol and override single settings, or omit --config."
+        )
     if chosen.data is None:
         return config
     data = find_data(chosen.data)
-    if type(data) is type(config.data):  # at another place, perhaps, but with the same options
+    if type(data) is type(config.data):  # keep the saved options and change only the path
         path = {"path": chosen.data} if "path" in vars(data) else {}
         data = dataclasses.replace(config.data, **path)
     return dataclasses.replace(config, data=data)

@@ -30,15 +30,15 @@ def verify(paths: tyro.conf.Positional[Annotated[tuple[Path, ...], shown_as("PAT
     """
     if not paths:
         raise MessiError("There is nothing to verify; name at least one run folder or model file.")
-    whole = True
+    intact = True
     for path in paths:
         for place, found in _verified(path):
-            whole = whole and not found.problems
+            intact = intact and not found.problems
             if not found.problems:
-                say(f"whole    {place}: {len(found.files)} files")
+                say(f"intact   {place}: {len(found.files)} files")
             for problem in found.problems:
                 say(f"damaged  {problem}")
-    return 0 if whole else 1
+    return 0 if intact else 1
 
 
 def _verified(path: Path) -> Iterator[tuple[Path, Verified]]:

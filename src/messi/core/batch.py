@@ -18,7 +18,7 @@ class Batch:
     labels: Tensor
     """[B] class indices."""
     domains: Tensor
-    """[B] source-domain indices, 0 to K-1 (the target has none)."""
+    """[B] source-domain indices, 0 to K-1; the target domains have no index."""
     step: int = 0
     """The training step of the batch; steps count from 1."""
 
@@ -52,7 +52,7 @@ class ExpertUse:
     """Routing and outputs of the experts for B inputs."""
 
     place: Literal["head", "blocks"]
-    """Where the experts are: after the encoder, or in blocks of it, of which this is the last."""
+    """Whether the experts are after the encoder or in its blocks; for blocks, this is the last block with experts."""
     routing: Tensor
     """[B, experts]"""
     outputs: Tensor

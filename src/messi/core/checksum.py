@@ -1,7 +1,8 @@
-"""Checksums that reveal damage: every file that messi reads back contains one, or another file contains it.
+"""Checksums that reveal damage: every file that messi reads back has one, in the file itself or in another file.
 
-They are not signatures: whoever changes a file on purpose can also update its checksum. XXH3 processes 23 GB/s and
-SHA-256 1.8 GB/s, so checking costs almost nothing; with 128 bits, accidental damage is always found in practice.
+They are not signatures: whoever changes a file on purpose can also update its checksum. XXH3 processes 23 GB/s, where
+SHA-256 processes 1.8 GB/s, so checking costs almost nothing. With 128 bits, accidental damage is always found in
+practice.
 """
 
 import functools
@@ -19,21 +20,20 @@ from messi.core.files import read_regular, require_regular
 
 Bytes: TypeAlias = bytes | memoryview
 
-KEY = "checksum"
+CHECKSUM_KEY = "checksum"
 """The key of the checksum in a document, or in the metadata of a tensor file."""
-METADATA = "messi"
+METADATA_KEY = "messi"
 """The entry of a tensor file's metadata with its description and its checksum."""
 MISMATCH = "its checksum does not match its content"
 _VERSIONS_WITHOUT = "0.1."
 
-
-Running = xxhash.xxh3_128
+RunningChecksum = xxhash.xxh3_128
 """An incremental checksum, with ``update`` and ``hexdigest``."""
 
 
 def checksum(parts: Iterable[Bytes]) -> str:
     """Return 32 hex digits that depend on every byte of the concatenated parts."""
-    running = Running()
+    running = RunningChecksum()
     for part in parts:
         running.update(part)
     return running.hexdigest()
@@ -66,21 +66,21 @@ def file_checksum(path: Path) -> str:
             return checksum([read_regular(path)])
         require_regular(path)
         with safe_open(path, framework="np") as file:
-            return str(parse_values((file.metadata() or {}).get(METADATA, "{}")).get(KEY, ""))
+            return str(parse_values((file.metadata() or {}).get(METADATA_KEY, "{}")).get(CHECKSUM_KEY, ""))
     except (OSError, ValueError, SafetensorError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
         raise MessiError(f"{path} cannot be read: {reason}. Restore it from a copy.") from error
 
 
-def require_old(path: Path, version: object) -> None:
-    """Accept a file without a checksum only from a version that wrote none; raise ValueError otherwise."""
+def require_version_without_checksums(path: Path, version: object) -> None:
+    """Raise ValueError unless a file without a checksum is from a version of messi that wrote none."""
     if not str(version).startswith(_VERSIONS_WITHOUT):
         raise ValueError("it has no checksum")
-    _note(path.parent)
+    _warn_once(path.parent)
 
 
 @functools.cache
-def _note(folder: Path) -> None:
+def _warn_once(folder: Path) -> None:
     """Warn once per folder that damage to its files may go unnoticed."""
     logging.getLogger("messi").warning(
         "%s was written by messi 0.1, whose files have no checksums: damage to them may go unnoticed.", folder

@@ -74,19 +74,19 @@ OPEN: Any = None
 ConfigType = TypeVar("ConfigType", bound="Config")
 
 
-_known: dict[type, dict[str, Any]] = {}
+_field_types: dict[type, dict[str, Any]] = {}
 
 
-def _annotations(cls: type) -> dict[str, Any]:
-    """Return the types of a config's fields, cached: a plan creates thousands of configs."""
-    if cls not in _known:
-        _known[cls] = typing.get_type_hints(cls, include_extras=True)
-    return _known[cls]
+def field_types(cls: type) -> dict[str, Any]:
+    """Return the annotations of a class's fields by name; cached, because a plan creates thousands of configs."""
+    if cls not in _field_types:
+        _field_types[cls] = typing.get_type_hints(cls, include_extras=True)
+    return _field_types[cls]
 
 
 def searches(cls: type) -> dict[str, Search]:
-    """Return the search ranges of those fields of a config that have one."""
-    found = {name: typing.get_args(annotation)[1:] for name, annotation in _annotations(cls).items()}
+    """Return the search ranges of a config's fields by name, for the fields that have one."""
+    found = {name: typing.get_args(annotation)[1:] for name, annotation in field_types(cls).items()}
     return {name: extra for name, extras in found.items() for extra in extras if isinstance(extra, Search)}
 
 
@@ -97,11 +97,11 @@ class Config:
     registry: ClassVar[Registry | None] = None
 
     def __post_init__(self) -> None:
-        """Check every field against the bounds and the choices in its annotation; a field may stay open."""
+        """Check every field against the bounds and choices in its annotation; an open field may stay None."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value is not None or field.default is not OPEN:
-                check(field.name, value, _annotations(type(self))[field.name])
+                check(field.name, value, field_types(type(self))[field.name])
 
     @property
     def name(self) -> str:
@@ -118,8 +118,8 @@ class Config:
     def from_dict(cls, values: dict[str, Any], *, files: Collection[str | Path] = ()) -> Self:
         """Restore the config that :meth:`to_dict` returned; an unknown key is an error.
 
-        The values may come from an untrusted file. Outside of messi only ``files`` are imported: the caller's own
-        files that define a method or a data set.
+        The values may come from an untrusted file. Of the code outside messi, only ``files`` are imported:
+        the caller's own files that define a method or a data set.
         """
         if not isinstance(values, dict):
             raise MessiError(f"The settings of {cls.__qualname__} must be names with values, but are {values!r}.")
@@ -130,7 +130,7 @@ class Config:
         return _build(cls, values, files)
 
     def _content(self) -> dict[str, str]:
-        """Return the digest of a user's own file, to detect changes; messi's own files have the version of messi."""
+        """Return the digest of a user's own file, to detect changes; for messi's own files its version suffices."""
         return {"content": content_digest(self.name)} if self.name.endswith(".py") else {}
 
     def fingerprint(self) -> str:
@@ -147,7 +147,7 @@ def _build(cls: type[ConfigType], values: dict[str, Any], files: Collection[str 
     for key, field in fields.items():
         if key not in values and field.default is field.default_factory is dataclasses.MISSING:
             raise MessiError(f"The settings of {cls.__qualname__} must include '{key}', which is missing.")
-    return cls(**{key: _revive(_annotations(cls)[key], value, files) for key, value in values.items()})
+    return cls(**{key: _revive(field_types(cls)[key], value, files) for key, value in values.items()})
 
 
 def _plain(value: Any) -> Any:
@@ -195,7 +195,7 @@ _TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
     bool: ("True or False", (bool,)),
     int: ("a whole number", (int,)),
     float: ("a number", (int, float)),
-    str: ("a text", (str,)),
+    str: ("text", (str,)),
     tuple: ("a tuple such as ('a', 'b')", (tuple,)),
 }
 

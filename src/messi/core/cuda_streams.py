@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 def run_concurrently(device: torch.device, first: Callable[[], _T], *others: Callable[[], _T]) -> list[_T]:
     """Return the result of each piece of work; on a GPU each runs on its own stream, in the backward pass too.
 
-    Pieces of many small kernels overlap well: none of them fills the device, and each waits only for itself.
+    Work made of many small kernels overlaps well, because no single kernel fills the device.
     """
     if device.type != "cuda":
         return [work() for work in (first, *others)]

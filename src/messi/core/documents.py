@@ -4,7 +4,6 @@ The checksum depends on the values, not on their formatting, and is stored among
 """
 
 import dataclasses
-import functools
 import json
 import sys
 import types
@@ -13,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from messi.core.checksum import KEY, MISMATCH, parse_values, require_old, values_checksum
-from messi.core.config import check
+from messi.core.checksum import CHECKSUM_KEY, MISMATCH, parse_values, require_version_without_checksums, values_checksum
+from messi.core.config import check, field_types
 from messi.core.errors import MessiError
 from messi.core.files import read_regular, write_text
 
@@ -25,20 +24,21 @@ def write_document(path: Path, document: Any, *, indent: int | None = 2) -> None
     """Write a dataclass, or JSON values, with a checksum."""
     values = document if isinstance(document, Mapping) else dataclasses.asdict(document)
     plain = json.loads(json.dumps(values, allow_nan=False))  # as they will be read: lists instead of tuples
-    write_text(path, json.dumps({**plain, KEY: values_checksum(plain)}, indent=indent) + "\n")
+    write_text(path, json.dumps({**plain, CHECKSUM_KEY: values_checksum(plain)}, indent=indent) + "\n")
 
 
 def read_values(path: Path, version: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """Return the values of a document; raise ValueError if they do not match its checksum.
 
-    A document without a checksum must be from a version that wrote none, which ``version`` returns for the values.
+    ``version`` returns, for the values, the version of messi that wrote them: a document without a checksum is accepted
+    only from a version that wrote none.
     """
     values = parse_values(read_regular(path))
-    if KEY not in values:
-        require_old(path, version(values))
+    if CHECKSUM_KEY not in values:
+        require_version_without_checksums(path, version(values))
         return values
-    rest = {key: value for key, value in values.items() if key != KEY}
-    if values[KEY] != values_checksum(rest):
+    rest = {key: value for key, value in values.items() if key != CHECKSUM_KEY}
+    if values[CHECKSUM_KEY] != values_checksum(rest):
         raise ValueError(MISMATCH)
     return rest
 
@@ -89,17 +89,12 @@ def _parse_dataclass(kind: Any, value: Any, where: str) -> Any:
     if unknown := next((key for key in given if key not in fields), None):
         raise MessiError(f"This version of messi does not know {_joined(where, unknown)}.")
     required = {n for n, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING}
-    return kind(**_parse_fields(_hints(kind), required, given, where))
-
-
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind, include_extras=True)
+    return kind(**_parse_fields(field_types(kind), required, given, where))
 
 
 def _parse_typed_dict(kind: Any, value: Any, where: str) -> Any:
     given = _object(value, where)
-    return {**given, **_parse_fields(_hints(kind), kind.__required_keys__, given, where)}
+    return {**given, **_parse_fields(field_types(kind), kind.__required_keys__, given, where)}
 
 
 def _parse_fields(

@@ -22,7 +22,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> MessiError:
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    return MessiError(f"There is no {kind} named '{name}'; there are: {', '.join(names)}.{hint}")
+    return MessiError(f"There is no {kind} named '{name}'; available: {', '.join(names)}.{hint}")
 
 
 @contextmanager

@@ -21,7 +21,7 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 _LOCK = ".lock"
-# Windows has O_BINARY alone, and no other system has it.
+# O_BINARY exists only on Windows, the other two optional flags only elsewhere.
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -69,14 +69,14 @@ def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """Return what killed processes left next to a file that they were writing."""
+    """Return the temporary folders or files that killed processes left next to a file that they were writing."""
     name = re.compile(re.escape(path.name) + r"\.[0-9a-f]{8}\.tmp")
     return [place for place in path.parent.iterdir() if name.fullmatch(place.name)]
 
 
 @contextmanager
 def _temporary_folder(path: Path) -> Iterator[Path]:
-    """Create a private folder for the block, where nobody else can place a link; remove what killed processes left."""
+    """Create a private folder for the block, where nobody else can place a link; remove leftovers first."""
     for place in leftovers(path):
         with suppress(OSError, MessiError):  # another process is still writing there, or it belongs to another user
             _remove_unused(place)
@@ -113,7 +113,7 @@ def _remove_unused(place: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically; half a character, which file names may hold, becomes a question mark."""
+    """Write a text file atomically; an unpaired surrogate, as in some file names, becomes a question mark."""
     write_bytes(path, text.encode("utf-8", "replace"))
 
 
@@ -131,7 +131,7 @@ def sync(path: Path) -> None:
     windows = os.name == "nt"
     if windows and path.is_dir():
         return  # Windows cannot open a folder
-    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)  # Windows flushes only what is open for writing
+    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)  # Windows flushes only files open for writing
     try:
         os.fsync(handle)
     finally:

@@ -36,7 +36,7 @@ def disabled() -> Iterator[None]:
 
 
 def implementation(device: torch.device, *, otherwise: str) -> str:
-    """Return what computes on a device: the kernels, or ``otherwise`` with the reason why the kernels cannot."""
+    """Return which code runs on a device: the kernels, or ``otherwise`` and the reason why the kernels cannot run."""
     if device.type != "cuda":
         return f"{otherwise} (no GPU)"
     return "fused GPU kernels" if _has_triton() else f"{otherwise} (Triton is not installed)"

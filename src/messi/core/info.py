@@ -14,7 +14,7 @@ def version() -> str:
 
 def environment() -> dict[str, str]:
     """Return versions and hardware by name."""
-    import torch  # noqa: PLC0415 (the report needs the version without torch)
+    import torch  # noqa: PLC0415 (slow to import, and only this function needs it)
 
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return {

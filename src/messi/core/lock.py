@@ -1,6 +1,6 @@
-"""The one lock between processes: a lock file that one process at a time holds, on Linux, macOS and Windows.
+"""The lock between processes: a file that one process at a time can lock, on Linux, macOS and Windows.
 
-The operating system releases the lock when its process ends, however it ends.
+The operating system releases the lock when the process ends, even if it is killed.
 """
 
 import os
@@ -21,12 +21,12 @@ class BusyError(MessiError):
 
 
 def always() -> bool:
-    """Remove the lock file in any case: the value for ``remove``."""
+    """For ``remove``: always remove the lock file."""
     return True
 
 
 def never() -> bool:
-    """Keep the lock file: the value for ``remove``."""
+    """For ``remove``: keep the lock file."""
     return False
 
 
@@ -38,7 +38,7 @@ def locked(work: Path, lock: Path, *, wait: bool = False, remove: Callable[[], b
         work: What the lock protects; the error message names it.
         lock: The lock file. A symbolic link in its place is refused, not followed.
         wait: Wait for another process, instead of raising a :class:`BusyError`.
-        remove: Asked at the end of the block whether to remove the lock file.
+        remove: Called at the end of the block; returns whether to remove the lock file.
 
     """
     held = FileLock(lock, timeout=_FOREVER if wait else 0)
@@ -55,7 +55,7 @@ def locked(work: Path, lock: Path, *, wait: bool = False, remove: Callable[[], b
     finally:
         try:
             gone = remove()
-            if gone and not _WINDOWS:  # while it is held: a process that waits notices, and makes a new lock file
+            if gone and not _WINDOWS:  # before the release: a waiting process notices and creates a new one
                 lock.unlink(missing_ok=True)
         finally:
             held.release()

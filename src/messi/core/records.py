@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from messi.core.checksum import MISMATCH, Running, checksum, parse_values
+from messi.core.checksum import MISMATCH, RunningChecksum, checksum, parse_values
 from messi.core.documents import parse
 from messi.core.errors import MessiError, writing
 from messi.core.files import open_regular, read_regular
@@ -96,7 +96,7 @@ class RecordWriter:
 
     def __init__(self, path: Path, *, size: int, expected: str | None = None) -> None:
         self.path, self.size = path, size
-        self._running = Running(read_beginning(path, size=size, expected=expected))
+        self._running = RunningChecksum(read_beginning(path, size=size, expected=expected))
         with writing(path):
             self._file = path.open("ab")
             self._file.truncate(size)
@@ -116,7 +116,7 @@ class RecordWriter:
         self.size += len(line)
 
     def sync(self) -> None:
-        """Flush everything written so far to the disk; another thread may call this while one writes."""
+        """Flush everything written so far to the disk; another thread may call this during a write."""
         with writing(self.path):
             os.fsync(self._file.fileno())
 
@@ -163,11 +163,11 @@ def _parse(path: Path, content: bytes) -> Iterator[Record]:
             values = parse_values(line)
             kind = values.pop("kind", None)
             if not isinstance(kind, str) or kind not in _KINDS:
-                raise ValueError(f"there is no record kind {kind!r}.")
+                raise ValueError(f"there is no record kind {kind!r}")
             record: Record = parse(_KINDS[kind], values)
         except (ValueError, MessiError) as error:
             raise MessiError(
-                f"{path}, line {number}, is not a record of messi: {error} Restore the file from a copy, or delete the "
-                "folder and repeat the command that created it."
+                f"{path}, line {number}, is not a record of messi: {str(error).rstrip('.')}. Restore the file from a "
+                "copy, or delete the folder and repeat the command that created it."
             ) from error
         yield record

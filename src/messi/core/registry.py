@@ -49,7 +49,7 @@ class Registry:
         return own[0]
 
     def permitted(self, name: object, digest: object, files: Collection[str | Path]) -> str:
-        """Return the entry to load for a name that was read from a file: our own, or one of the caller's ``files``.
+        """Return the entry to load for a name that was read from a file: messi's own, or one of the caller's ``files``.
 
         Whoever wrote the file that was read must not decide which code is executed. ``digest`` identifies the content
         of the user's own file when it was used.
@@ -75,7 +75,7 @@ class Registry:
         """Return the config class of an entry: the nested ``Config``, or the class itself if it is a config."""
         cls = self.load(name)
         config = getattr(cls, "Config", cls)
-        if config.__module__ != cls.__module__:  # its name would be that of the other file
+        if config.__module__ != cls.__module__:  # it would be saved under the name of the other file
             raise MessiError(
                 f"The {self.kind} file {name} must define its own Config in {cls.__name__}, "
                 f"such as 'class Config({config.__qualname__})'."

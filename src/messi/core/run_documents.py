@@ -20,7 +20,7 @@ class _Scheduled(TypedDict):
 
 
 class _Config(TypedDict):
-    """The part that every config has; the rest depends on data and method."""
+    """The keys that every config has; the others depend on data and method."""
 
     data: _Named
     algorithm: _Named

@@ -1,4 +1,4 @@
-"""A run is a folder. Its state is what is on disk, so it survives any crash.
+"""A run is a folder. Its whole state is on disk, so it survives any crash.
 
 Every document has a checksum, and ``result.json``, which is written last, has the checksums of all other files. A file
 that is damaged or belongs to another run is therefore refused when it is read.
@@ -152,9 +152,10 @@ class RunDir:
         self.require_data(description.data)
 
     def finish(self, result: Result, records: str) -> None:
-        """Write the result with the checksums of all files that belong to it; ``records`` is that of the records.
+        """Write the result with the checksums of all files that belong to it.
 
-        The timing does not belong to it: a resumed run has bit for bit the same result, but another timing.
+        ``records`` is the checksum of the records. The timing does not belong to it: a resumed run has the same
+        result, bit for bit, but a different timing.
         """
         files = {file.relative_to(self.path).as_posix(): file_checksum(file) for file in self._results()}
         write_document(self.result, dataclasses.replace(result, files=files | {self.records.name: records}))
@@ -191,7 +192,7 @@ class RunDir:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out of this folder during the block; leave neither folder nor lock if no run began."""
+        """Keep other processes out of this folder during the block; remove folder and lock if no run began."""
         fresh = not self.path.exists()
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -270,7 +271,7 @@ def _advice(folder: Path) -> str:
 
 
 def folder_name(text: str) -> str:
-    """Turn a text, such as the name of a domain, into a folder name that cannot leave the parent folder."""
+    """Turn text, such as the name of a domain, into a folder name that cannot leave the parent folder."""
     name = text.translate(_SEPARATORS)
     return name.replace(".", "-") if name in (".", "..") else name
 

@@ -11,7 +11,7 @@ from messi.core.errors import MessiError
 class SplitByDomain:
     """Finds the examples of every domain in a batch, in which all domains have the same number of examples.
 
-    A recorded step has fixed shapes and cannot wait for the device to count the domains of a batch. The loader draws
+    A captured step has fixed shapes and cannot wait for the device to count the domains of a batch. The loader draws
     the same number of domains, and of images per domain, at every step. The number of domains is therefore counted in
     the first batch of each size and then reused. On a CPU, where counting is cheap, it is counted in every batch.
     """

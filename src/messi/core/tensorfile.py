@@ -12,20 +12,27 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from messi.core.checksum import KEY, METADATA, MISMATCH, checksum, parse_values, require_old
+from messi.core.checksum import (
+    CHECKSUM_KEY,
+    METADATA_KEY,
+    MISMATCH,
+    checksum,
+    parse_values,
+    require_version_without_checksums,
+)
 from messi.core.errors import MessiError
 from messi.core.files import replace_atomically, require_regular
 
 _BLANK = "0" * 32
-_PLACE = re.compile(rb'\\"checksum\\": \\"([0-9a-f]{32})\\"')  # a JSON text in a JSON text
+_PLACE = re.compile(rb'\\"checksum\\": \\"([0-9a-f]{32})\\"')  # JSON inside a JSON string
 _DAMAGE = (SafetensorError, OSError, ValueError, RuntimeError, MemoryError, OverflowError)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """Write both atomically: ``path`` is either the old file or the complete new one."""
+    """Write tensors and description atomically: ``path`` is either the old file or the complete new one."""
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     # One entry only: safetensors writes several in arbitrary order, and the same state must give the same bytes.
-    metadata = {METADATA: json.dumps({KEY: _BLANK, **description})}
+    metadata = {METADATA_KEY: json.dumps({CHECKSUM_KEY: _BLANK, **description})}
 
     def write(temporary: Path) -> None:
         temporary.touch()  # with the permissions of the umask; safetensors creates files that only their owner may read
@@ -43,7 +50,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mappin
 
 
 def find_checksum(content: bytes | mmap.mmap) -> tuple[int, str]:
-    """Return the position of a file's checksum and its correct value: that of all bytes with zeros in its place."""
+    """Return where a file stores its checksum, and the correct value: the checksum of the file with zeros there."""
     end = 8 + int.from_bytes(content[:8], "little")
     header = content[:end]
     found = _PLACE.search(header)
@@ -56,21 +63,21 @@ def find_checksum(content: bytes | mmap.mmap) -> tuple[int, str]:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what :func:`write_tensors` wrote."""
+    """Return the tensors and the description that :func:`write_tensors` wrote."""
     if not path.exists():
         raise MessiError(f"There is no file {path}; give the folder of a run or a model file.")
     try:
         require_regular(path)
         # xxh3 reads the file without Python's global lock, while this thread copies the tensors.
-        with ThreadPoolExecutor(1) as beside, safe_open(path, framework="pt") as file:
+        with ThreadPoolExecutor(1) as executor, safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if METADATA not in metadata:
+            if METADATA_KEY not in metadata:
                 raise MessiError(f"{path} was not written by messi; give the folder of a run or its model file.")
-            description = parse_values(metadata[METADATA])
-            stated = description.pop(KEY, None)
+            description = parse_values(metadata[METADATA_KEY])
+            stated = description.pop(CHECKSUM_KEY, None)
             if stated is None:
-                require_old(path, description.get("version"))
-            whole = beside.submit(_checksum, path) if stated else None
+                require_version_without_checksums(path, description.get("version"))
+            whole = executor.submit(_checksum, path) if stated else None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             if whole and whole.result() != stated:
                 raise ValueError(MISMATCH)

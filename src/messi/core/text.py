@@ -9,7 +9,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa:
 
 
 def printable(text: str) -> str:
-    r"""Make control characters visible, such as ``\x1b``: names of files, classes and domains come from anywhere."""
+    r"""Make control characters visible, such as ``\x1b``: names of files, classes and domains may contain them."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 

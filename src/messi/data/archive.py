@@ -81,7 +81,7 @@ def _check_number(archive: Path, found: int) -> None:
 def _open_tar(archive: Path) -> tarfile.TarFile:
     try:
         return tarfile.open(archive)
-    except tarfile.ReadError as error:  # it has a line for every compression that was tried
+    except tarfile.ReadError as error:  # its message has a line for every compression that was tried
         raise tarfile.ReadError("it is damaged or not an archive") from error
 
 
@@ -105,8 +105,8 @@ def _fill(archive: Path, folder: Path, size: int, extract: Callable[[Path], None
         try:
             temporary.mkdir()
             extract(temporary)
-            if hasattr(os, "sync"):  # Windows has no such call
-                os.sync()  # all files are on the disk before the folder has its name
+            if hasattr(os, "sync"):  # not on Windows
+                os.sync()  # all files must be on the disk before the folder has its name
             temporary.rename(folder)
             sync(folder.parent)
         finally:

@@ -20,7 +20,7 @@ _BLOCK = 512
 def resize(images: Images, boxes: Tensor, flip: Tensor, spec: InputSpec) -> Tensor:
     """Return the boxes [B, 4] of images at the size of ``spec``, normalised: [B, C, S, T]."""
     result = torch.empty(len(images), *spec.shape, device=boxes.device)
-    with torch.cuda.device_of(boxes):  # Triton launches on the current device, not on that of the tensors
+    with torch.cuda.device_of(boxes):  # Triton launches on the current device, even if the tensors are on another
         _launch_resize(images, boxes, flip, spec, result)
     return result
 
@@ -119,7 +119,7 @@ def _store(target, value, mean, std, inside, NORMALISE: tl.constexpr):
 
 @triton.jit
 def _sum_luminance(resized, factors, order, sums, area, BLOCK: tl.constexpr):
-    """Sum the luminance of each image just before its contrast changes; whole numbers add up in any order."""
+    """Sum the luminance of each image just before its contrast changes; a sum of integers is the same in any order."""
     image = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < area

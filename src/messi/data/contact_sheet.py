@@ -15,7 +15,7 @@ _PAPER, _INK, _EMPTY, _FAINT = "#ffffff", "#1b1f24", "#eef0f2", "#8a929c"
 
 
 def contact_sheet(examples: Examples) -> Image.Image:
-    """Draw one example of every class in every domain; if there are too many, evenly spaced ones, which it states."""
+    """Draw one example of every class in every domain; of too many, evenly spaced ones, as the caption states."""
     if not isinstance(examples.inputs, Images):
         raise MessiError("This data has features and no images, so no picture can be drawn.")
     domains = _spaced(len(examples.domain_names), MOST_DOMAINS)
@@ -29,7 +29,7 @@ def contact_sheet(examples: Examples) -> Image.Image:
     sheet = Image.new("RGB", (width, top + step * len(domains) + 2 * MARGIN + TEXT), _PAPER)
     draw = ImageDraw.Draw(sheet)
     for column, label in enumerate(classes):
-        _write_upright(sheet, examples.classes[label], font, x=left + step * column, bottom=top - 6)
+        _write_class_name(sheet, examples.classes[label], font, x=left + step * column, bottom=top - 6)
     for row, domain in enumerate(domains):
         y = top + step * row
         draw.text((left - 8, y + CELL / 2), examples.domain_names[domain], _INK, font, anchor="rm")
@@ -61,7 +61,7 @@ def _middle(examples: Examples, members: Tensor) -> Tensor:
     return image
 
 
-def _write_upright(sheet: Image.Image, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, *, x: int,
+def _write_class_name(sheet: Image.Image, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, *, x: int,
                    bottom: int) -> None:  # fmt: skip
     length = round(font.getlength(text))
     if length <= CELL:

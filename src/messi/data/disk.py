@@ -23,7 +23,7 @@ def _home() -> Path:
 
 
 def require_space(folder: Path, needed: int, what: str, *, hint: str = "or choose another folder") -> None:
-    """Raise before work begins that the disk has no space for."""
+    """Raise if the disk has too little space for some work, before the work begins."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise MessiError(

@@ -30,7 +30,7 @@ Received = Callable[[int, int | None], None]
 TIMEOUT = 30.0
 RESUMES, PAUSE = 3, 1.0
 _CHUNK = 1 << 20
-# A link in the place of the file is refused, not followed; Windows has no links to fear, but needs O_BINARY.
+# O_NOFOLLOW: a link in the place of the file is refused. Windows lacks this flag, but requires O_BINARY.
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _AGENT = "Mozilla/5.0 (compatible; messi)"
 
@@ -136,7 +136,7 @@ class Partial:
                 rest = rest[self.file.write(rest) :]
 
     def clear(self) -> None:
-        """Discard the bytes, on the disk too: they must never be there with the origin of another version."""
+        """Discard the bytes, also on the disk, where they must never be next to the origin of another version."""
         with writing(self.path):
             self.file.truncate(0)
             os.fsync(self.file.fileno())
@@ -175,7 +175,7 @@ def _part(path: Path) -> Path:
 
 
 def content_range(headers: Message) -> tuple[int | None, int | None]:
-    """Return the first byte and the total number of bytes in ``Content-Range``; None for what it does not state."""
+    """Return the first byte and the total number of bytes in ``Content-Range``, each None if it is not stated."""
     found = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(?:(\d+)|\*)", headers.get("Content-Range", ""))
     start, total = found.groups() if found else (None, None)
     return int(start) if start else None, int(total) if total else None
@@ -231,7 +231,7 @@ class _Transfer:
         """Request the missing bytes once, write them, and return whether the file is complete."""
         origin = self._origin()
         try:
-            response: HTTPResponse = urlopen(self._request(origin), timeout=TIMEOUT)  # noqa: S310 (http alone)
+            response: HTTPResponse = urlopen(self._request(origin), timeout=TIMEOUT)  # noqa: S310 (only http and https)
         except HTTPError as error:
             with error:
                 if error.code == 416 and origin:
@@ -252,7 +252,7 @@ class _Transfer:
         return origin if origin and origin.url == self.url and (origin.version or self.checked) else None
 
     def _request(self, origin: Origin | None) -> Request:
-        request = Request(self.url, headers={"User-Agent": _AGENT})  # noqa: S310 (http alone)
+        request = Request(self.url, headers={"User-Agent": _AGENT})  # noqa: S310 (only http and https)
         if origin:
             request.add_header("Range", f"bytes={self.file.have}-")
         if origin and origin.version:
@@ -260,7 +260,7 @@ class _Transfer:
         return request
 
     def _at_the_end(self, headers: Message) -> bool:
-        """Handle the answer that no bytes follow ours: the file is complete, or ours are of another version."""
+        """Handle a server's answer that no bytes follow: the file is complete, or ours is of another version."""
         whole = content_range(headers)[1] == self.file.have
         if not whole:
             self.file.clear()

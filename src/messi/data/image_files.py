@@ -1,10 +1,10 @@
 """Reading image files, one by one and many in parallel.
 
-How unusual files are treated: truncated, empty and foreign files are refused by name, and so are 32-bit and
-floating-point pixels, whose range only their author knows. The content decides, not the suffix. The first frame of an
-animation is used, 16 bits are reduced to the upper 8, CMYK and palettes become RGB, transparency is dropped, and the
-EXIF rotation is applied. Only regular files are opened, and the size in a header is compared with ``MOST_PIXELS``
-before anything is decoded.
+How unusual files are treated: truncated and empty files, and files that are not images, are refused with an error that
+names them, and so are 32-bit and floating-point pixels, whose range is unknown. The content determines the format,
+not the suffix. The first frame of an animation is used, 16 bits are reduced to the upper 8, CMYK and palettes become
+RGB, transparency is dropped, and the EXIF rotation is applied. Only regular files are opened, and the size in a header
+is compared with ``MOST_PIXELS`` before anything is decoded.
 """
 
 import hashlib
@@ -29,12 +29,12 @@ from messi.core.text import bytes_text
 from messi.data.threads import Budget
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-"""Those of torchvision's ImageFolder: a folder has the same images, and so the same split, as in DomainBed."""
+"""The suffixes of torchvision's ImageFolder: a folder has the same images, and so the same split, as in DomainBed."""
 MOST_PIXELS = 100_000_000
 """The largest image that is decoded, and the number of pixels that all threads together decode at a time.
 
 Pillow uses 4 bytes per pixel and up to 8 more to rotate and convert it, so this limits decoding to about 1.2 GB of
-memory. Only decoded pixels count: a JPEG far too large is decoded at an eighth of its size.
+memory. Only decoded pixels count: a very large JPEG is decoded at down to an eighth of its size.
 """
 MOST_BYTES = 1_000_000_000
 """The largest image file: ``MOST_PIXELS`` of four 16-bit channels, uncompressed, are 800 MB."""
@@ -108,11 +108,11 @@ def _within(size: int) -> int:
 
 
 def _draft(opened: Image.Image) -> int:
-    """Have a JPEG far too large decoded at a half, quarter or eighth; return how many pixels will be decoded."""
+    """Let Pillow decode a very large JPEG at 1/2, 1/4 or 1/8 of its size; return how many pixels it will decode."""
     width, height = opened.size
     smaller_width, smaller_height = bounded(width, height)
     opened.draft(None, (2 * smaller_width, 2 * smaller_height))
-    # A progressive JPEG is in memory as a whole until its last byte is read.
+    # A progressive JPEG is held in memory at full size until its last byte is read.
     pixels = width * height if opened.info.get("progressive") else opened.width * opened.height
     if pixels > MOST_PIXELS:
         raise MessiError(f"its {width:,} x {height:,} pixels exceed the limit of {MOST_PIXELS:,}; make it smaller")
@@ -128,7 +128,7 @@ def bounded(width: int, height: int) -> tuple[int, int]:
 def to_tensor(picture: Image.Image, *, channels: int = 3) -> Tensor:
     """Apply the EXIF rotation, limit the longer side, and return uint8 [channels, height, width]."""
     upright, mode = _eight_bits(_upright(picture)), "L" if channels == 1 else "RGB"
-    upright = upright if upright.mode == mode else upright.convert(mode)  # which copies even where nothing changes
+    upright = upright if upright.mode == mode else upright.convert(mode)  # convert always copies
     size = bounded(*upright.size)
     resized = upright.resize(size, Image.Resampling.BICUBIC) if size != upright.size else upright
     pixels = torch.from_numpy(np.array(resized))
@@ -145,7 +145,7 @@ def to_picture(pixels: Tensor) -> Image.Image:
 
 
 def _upright(picture: Image.Image) -> Image.Image:
-    """Apply the EXIF rotation; Pillow's own function also rewrites the EXIF data, which fails where it is unusual."""
+    """Apply the EXIF rotation; Pillow's own function also rewrites the EXIF data, which fails for unusual data."""
     picture.load()
     turn = _TURNS.get(picture.getexif().get(ExifTags.Base.Orientation, 1))
     return picture if turn is None else picture.transpose(turn)

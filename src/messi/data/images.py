@@ -16,7 +16,8 @@ class PixelChecksums:
     """Checksums of the pixels in a file; an image is checked when it is first read, before it is used.
 
     Checking everything at the start would read the whole store, perhaps a hundred gigabytes, before the first step.
-    Whoever reads an image has its bytes in the cache: checking them costs 1 % of cropping the image, once per run.
+    The bytes of an image that is being read are in the cache: checking them costs 1 % of cropping the image, once per
+    run.
     """
 
     def __init__(self, folder: Path, expected: Mapping[int, tuple[str, str]]) -> None:
@@ -31,7 +32,7 @@ class PixelChecksums:
         file, wanted = expected
         if checksum([pixels.numpy().data]) != wanted:
             raise MessiError(
-                f"The decoded pixels of {file} in {self._folder} are damaged; delete that folder, and the images are "
+                f"The decoded pixels of {file} in {self._folder} are damaged; delete that folder to have the images "
                 "decoded again."
             )
         self._unchecked.pop(offset, None)

@@ -28,13 +28,13 @@ class Listing:
     parts: tuple[str, ...] = ()
     """The official part (train, val, test, ...) of each file, if the data defines parts."""
     ignored: tuple[str, ...] = ()
-    """Files among the images that are no images by suffix or position."""
+    """Files that are not used as images, because of their suffix or their place in the folder."""
 
     def __len__(self) -> int:
         return len(self.files)
 
     def only(self, keep: Sequence[int]) -> "Listing":
-        """Return some of the files; classes and domains keep their numbers."""
+        """Return some of the files; classes and domains keep their indices."""
         chosen = torch.tensor(keep, dtype=torch.long)
         return Listing(
             root=self.root,
@@ -56,7 +56,7 @@ def make_listing(
     ignored: Sequence[str] = (),
     numbers_in_order: bool = False,
 ) -> Listing:
-    """Build a listing from rows of file, domain and class; names are sorted, with ``numbers_in_order`` 2 before 10."""
+    """Build a listing from rows of file, domain and class, with sorted names; ``numbers_in_order`` puts 2 before 10."""
     files, domains, labels = zip(*rows, strict=True)
     key = _by_number if numbers_in_order else str
     domain_names, classes = (sorted(set(names), key=key) for names in (domains, labels))

@@ -21,7 +21,7 @@ from messi.data.placement import fetch, to_device
 from messi.data.preprocess import prepare
 from messi.data.sampling import BLOCK, Sampler
 from messi.data.sealed_data import SealedData
-from messi.data.threads import single_threads
+from messi.data.threads import worker_threads
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Loader:
         self._seed, self._sampler = seed, sampler
         self._augmented_training = augmented
         self._augmented_validation = augmented and augmentation.validation_augmentation
-        self._thread = single_threads(1)
+        self._thread = worker_threads(1)
         self._blocks: dict[int, Future[_Block]] = {}
         """The current block and the next one, which a thread draws in the meantime."""
         self._fetched: Iterator[Images] = iter(())
@@ -93,7 +93,7 @@ class Loader:
         return Batch(inputs=inputs, labels=block.labels[rows], domains=block.domains[rows], step=step)
 
     def evaluation(self, role: Role, domain: int, *, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield inputs and labels of a domain in a role, in order; augmented where a protocol wants it so."""
+        """Yield inputs and labels of a domain in a role, in order; augments source validation images if configured."""
         chunks = self.data.indices(role, domain).split(size)
         if self._augmented_validation and role == "source_val":
             inputs = self._augmented(fetch(map(self.data.images, chunks), self.device), domain)
@@ -150,6 +150,6 @@ class Loader:
         images, parameters = self.data.images(examples), None
         if self._augmented_training:
             parameters = draw_parameters(images.sizes, generator("augment", self._seed, number)).map(self._to_device)
-        if images.pixels.device.type == self.device.type:  # else they are looked up where they lie, and gathered there
+        if images.pixels.device.type == self.device.type:  # otherwise the host gathers them
             images = replace(images, offsets=self._to_device(images.offsets), sizes=self._to_device(images.sizes))
         return _Block(images, labels, domains, parameters)

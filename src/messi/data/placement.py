@@ -11,7 +11,7 @@ from torch import Tensor
 
 from messi.core.info import free_memory
 from messi.data.images import Images
-from messi.data.threads import single_threads
+from messi.data.threads import worker_threads
 
 _SHARE = 0.5
 """Fraction of the free memory for pixels; the rest is for the network, its activations and other processes."""
@@ -41,7 +41,7 @@ def place(
 
 def _checked(images: Images) -> Images:
     """Compare all images with their checksums, in threads: this is what reads them from the disk."""
-    with single_threads(os.cpu_count() or 1) as threads:
+    with worker_threads(os.cpu_count() or 1) as threads:
         parts = [images.select(slice(start, start + _PART)) for start in range(0, len(images), _PART)]
         list(threads.map(Images.check, parts))
     return images
@@ -70,7 +70,7 @@ def fetch(batches: Iterable[Images], device: torch.device) -> Iterator[Images]:
 def _gathered(batches: Iterable[Images], device: torch.device) -> Iterator[Images]:
     """Yield batches in order; a batch on the host is copied first, so that only its own images are moved."""
     waiting: deque[Future[Images]] = deque()
-    with single_threads(_READERS) as threads:
+    with worker_threads(_READERS) as threads:
         for images in batches:
             if images.pixels.is_cuda:
                 yield images

@@ -17,7 +17,7 @@ from torchvision.transforms.v2 import functional
 
 from messi.core.batch import InputSpec
 from messi.data.images import Images
-from messi.data.threads import single_threads
+from messi.data.threads import worker_threads
 
 
 def prepare(images: Images, spec: InputSpec) -> Tensor:
@@ -88,4 +88,4 @@ def _divide(work: Callable[[range], None], number: int) -> None:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return single_threads(os.cpu_count() or 1)
+    return worker_threads(os.cpu_count() or 1)

@@ -1,11 +1,11 @@
-"""How long work on data, such as a download or decoding, reports its progress."""
+"""The interface through which downloading, decoding and verifying data report their progress."""
 
 import logging
 from typing import Protocol
 
 
 class DataProgress(Protocol):
-    """Receives the progress of work on data; it changes nothing."""
+    """Receives the progress of work on data, without affecting it."""
 
     def started(self, text: str, total: int | None) -> None:
         """Work of ``total`` units begins."""

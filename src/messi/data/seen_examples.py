@@ -14,7 +14,7 @@ from messi.data.images import Images
 from messi.data.splits import Split
 
 SEEN: tuple[Role, ...] = ("train", "source_val", "unseen_val", "source_test")
-"""The roles of examples that a run has seen; an example with several of them counts for the first."""
+"""The roles of examples that a run has seen; an example with several of them is assigned the first."""
 
 
 def seen_digests(examples: Examples, split: Split) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from messi.core.config import OPEN, Bounds, Config
 from messi.core.errors import MessiError
 from messi.core.records import Role
-from messi.core.seeding import derive_seed
+from messi.core.seeding import generator
 from messi.data.examples import Examples
 
 SplitKind = Literal["stratified", "domainbed", "official"]
@@ -21,7 +21,7 @@ TargetPart = Literal["all", "in"]
 
 @dataclass(frozen=True, kw_only=True)
 class SplitConfig(Config):
-    """Which examples are set aside for validation and which ones of the target domain are tested."""
+    """Which examples are set aside for validation, and which part of the target domain is used for testing."""
 
     split: SplitKind = OPEN
     """Draw validation data per class, draw it as DomainBed does, or use the official split of the data set."""
@@ -110,7 +110,7 @@ def official_split(examples: Examples) -> Split:
         role = _ROLES[purpose, domain in trained]
         by_role[role].setdefault(domain, []).append(index)
     if not trained:
-        raise MessiError(f"No official part is called train; there are: {', '.join(sorted(set(examples.parts)))}.")
+        raise MessiError(f"No official part is called train; available: {', '.join(sorted(set(examples.parts)))}.")
     return Split(**{role: {d: torch.tensor(by[d]) for d in sorted(by)} for role, by in by_role.items()})
 
 
@@ -154,7 +154,7 @@ def seed_hash(*parts: object) -> int:
 
 def stratified_split(labels: Tensor, fraction: float, seed: int, domain: int) -> Tensor:
     """Return indices of ``fraction`` of every class, rounded to whole examples, but never all of a class."""
-    random = torch.Generator().manual_seed(derive_seed("split", seed, domain))
+    random = generator("split", seed, domain)
     held = []
     for label in labels.unique().tolist():
         members = (labels == label).nonzero().squeeze(1)

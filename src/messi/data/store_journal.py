@@ -65,12 +65,12 @@ def write_journal(folder: Path, entries: Mapping[str, Entry]) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn an operating-system error at a file of a store into a MessiError."""
+    """Turn an operating-system error while reading a file of a store into a MessiError."""
     try:
         yield
     except OSError as error:
         raise MessiError(
-            f"Could not read {path}: {error.strerror}. Make it readable, or delete its folder, and the images are "
+            f"Could not read {path}: {error.strerror}. Make it readable, or delete its folder to have the images "
             "decoded again."
         ) from error
 
@@ -123,7 +123,7 @@ class Appender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The next call repeats what a failed write left in a buffer; it must not fail again here.
+        # After a failed write, closing may fail again on the rest of the buffer; the next call repeats these images.
         for file in (self._pixels, self._journal):
             try:
                 file.close()

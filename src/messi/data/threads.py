@@ -8,7 +8,7 @@ from threading import Condition
 import torch
 
 
-def single_threads(number: int) -> ThreadPoolExecutor:
+def worker_threads(number: int) -> ThreadPoolExecutor:
     """Return a pool of threads in which torch operations start no further threads.
 
     When OpenMP has more threads than the machine has cores, it puts all of them to sleep between two operations: one

@@ -20,14 +20,14 @@ from messi.data.manifest import Manifest, Version
 from messi.data.progress import DataProgress, LogProgress
 from messi.data.store import Store, writing_to
 from messi.data.store_journal import Entry, read_journal, write_journal
-from messi.data.threads import single_threads
+from messi.data.threads import worker_threads
 
 _CHUNK = 256
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem of a data set."""
+    """A problem found in a data set."""
 
     kind: Literal["missing", "extra", "corrupt", "duplicate", "ignored", "changed"]
     text: str
@@ -65,23 +65,23 @@ class _Result(NamedTuple):
     """The result of comparing one image with its checksum and its file."""
 
     entry: Entry
-    """With a checksum, if the pixels are right."""
+    """It has a checksum if the pixels are right."""
     changed: str = ""
     damaged: str = ""
 
 
 @without_warnings()
 def compare_with_files(store: Store, root: Path, progress: DataProgress) -> tuple[list[str], list[str]]:
-    """Return a text for each file that changed since it was decoded, and for each image whose pixels are damaged.
+    """Return a message for each file that changed since it was decoded, and for each image with damaged pixels.
 
-    Pixels without a checksum, which messi 0.1 decoded, are compared with the file decoded again and then get one.
+    Pixels without a checksum, which messi 0.1 decoded, are compared with a new decoding of the file, and then get one.
     """
     entries = list(store.entries.values())
     if not entries:
         return [], []
     images = store.images([entry.file for entry in entries])
 
-    def compare(index: int) -> _Result:
+    def compare_one(index: int) -> _Result:
         try:
             return _compare(root / entries[index].file, entries[index], images[index])
         except MessiError as error:
@@ -90,9 +90,9 @@ def compare_with_files(store: Store, root: Path, progress: DataProgress) -> tupl
     results: list[_Result] = []
     progress.started(f"comparing {len(entries):,} images in {store.folder} with their files", len(entries))
     try:
-        with single_threads(os.cpu_count() or 1) as threads:
+        with worker_threads(os.cpu_count() or 1) as threads:
             for start in range(0, len(entries), _CHUNK):
-                results += threads.map(compare, range(start, min(start + _CHUNK, len(entries))))
+                results += threads.map(compare_one, range(start, min(start + _CHUNK, len(entries))))
                 progress.advanced(len(results) - start)
     finally:
         progress.finished()
@@ -111,13 +111,13 @@ def _compare(path: Path, entry: Entry, stored: Tensor) -> _Result:
     except (MessiError, OSError) as error:
         return _Result(entry, changed=f"{path} can no longer be read: {error}")
     if digest != entry.digest:
-        return _Result(entry, changed=f"{path} has changed since it was decoded; 'touch' it, and it is decoded again")
+        return _Result(entry, changed=f"{path} has changed since it was decoded; 'touch' it to have it decoded again")
     if decoded is None:
         return _Result(entry)
     if not torch.equal(decoded, stored):
         raise MessiError(
             f"The decoded pixels of {entry.file} differ from those of the file: damaged, or decoded by another "
-            "version of Pillow; delete the folder of the store, and the images are decoded again."
+            "version of Pillow; delete the folder of the store to have the images decoded again."
         )
     return _Result(entry._replace(checksum=checksum([stored.permute(1, 2, 0).flatten().numpy().data])))
 
@@ -161,17 +161,17 @@ def _relevant(found: Cells, expected: Cells) -> Iterator[tuple[tuple[str, ...], 
 
 
 def _distance(found: Cells, expected: Cells) -> int:
-    return sum(abs(there - wanted) for _, there, wanted in _relevant(found, expected))
+    return sum(abs(actual - wanted) for _, actual, wanted in _relevant(found, expected))
 
 
 def _differences(found: Cells, expected: Cells) -> Iterator[Finding]:
-    for key, there, wanted in _relevant(found, expected):
+    for key, actual, wanted in _relevant(found, expected):
         place = "/".join(key)
-        if there < wanted:
-            yield Finding("missing", f"{place} has {there:,} of {wanted:,} images")
-        elif there > wanted:
+        if actual < wanted:
+            yield Finding("missing", f"{place} has {actual:,} of {wanted:,} images")
+        elif actual > wanted:
             yield Finding(
-                "extra", f"{place} has {there:,} images, {there - wanted:,} more than the expected {wanted:,}"
+                "extra", f"{place} has {actual:,} images, {actual - wanted:,} more than the expected {wanted:,}"
             )
 
 

@@ -68,4 +68,4 @@ PARTS: tuple[Callable[[Recording], Document], ...] = (
     embedding.part,
     pictures.part,
 )
-"""Each returns its keys of the document, none if the recording does not have what it needs."""
+"""Each returns its keys of the document; none if the recording lacks the data for it."""

@@ -1,7 +1,7 @@
 """Exact information quantities of finite joint distributions, in bits.
 
 A distribution is a table of weights with a name for every axis. Nothing is estimated: every sum runs over the whole
-table, in float64. Cells of probability 0 count for nothing.
+table, in float64. Entries of probability 0 contribute nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ class Joint:
 
     @classmethod
     def of(cls, weights: ArrayLike, axes: tuple[str, ...]) -> "Joint":
-        """Normalise weights, an array of numpy or a CPU tensor of torch, to a distribution."""
+        """Normalise weights, a numpy array or a CPU tensor, to a distribution."""
         table = np.asarray(weights, dtype=np.float64)
         if table.ndim != len(axes) or len(set(axes)) < len(axes):
             raise MessiError(f"axes must be {table.ndim} different names, one for each axis of weights, not {axes}.")
@@ -75,14 +75,14 @@ def entropy(joint: Joint, axes: Axes, given: Axes = ()) -> float:
 
 
 def mutual_information(joint: Joint, first: Axes, second: Axes, given: Axes = ()) -> float:
-    """Return I(first; second | given), as the mean of log p(a,b|c) / (p(a|c) p(b|c)): exact near 0, too."""
+    """Return I(first; second | given), as the mean of log p(a,b|c) / (p(a|c) p(b|c)), which is accurate even near 0."""
     together, product = _with_product(joint, first, second, given)
     possible = together > 0
     return float((together[possible] * np.log2(together[possible] / product[possible])).sum())
 
 
 def independent(joint: Joint, first: Axes, second: Axes, given: Axes = (), *, tolerance: float = 1e-12) -> bool:
-    """Tell whether p(a,b,c) = p(a|c) p(b|c) p(c) for all values: the definition, without a logarithm."""
+    """Return whether p(a,b,c) = p(a|c) p(b|c) p(c) for all values: the definition, without a logarithm."""
     together, product = _with_product(joint, first, second, given)
     return bool(np.abs(together - product).max() <= tolerance)
 

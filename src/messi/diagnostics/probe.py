@@ -1,7 +1,8 @@
 """Domain probe: whether the domain can be recognised from the features of a class.
 
-For each class, a logistic regression is fitted on half of the examples and tested on the other half. Domains count
-equally, regardless of their size: by weights in the fit, and by the mean of the per-domain recall in the accuracy. The
+For each class, a logistic regression is fitted on half of the examples and tested on the other half. All domains
+have the same weight, regardless of their size: the fit is weighted, and the accuracy is the mean of the per-domain
+recall. The
 accuracy of any guess that ignores the features is therefore 1 / K for a class that occurs in K domains. With accuracy
 over examples, always guessing the largest domain would score its share, a different number for each data set.
 Legend: B examples, R features, K domains.

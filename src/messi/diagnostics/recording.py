@@ -52,7 +52,7 @@ class Trace:
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """What a model did with N examples of one role; None for what a method does not have or report."""
+    """What a model did with N examples of one role; fields that the method does not provide are None."""
 
     role: Role
     domain_names: tuple[str, ...]

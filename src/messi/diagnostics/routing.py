@@ -14,7 +14,7 @@ from messi.diagnostics.recording import Observed, Recording
 from messi.diagnostics.to_json import cells
 
 DEAD_BELOW = 0.01
-"""An expert with a mean routing mass below this is called dead."""
+"""An expert whose mean routing mass is below this is reported as dead."""
 
 
 def mean_routing_by_class(routing: Tensor, labels: Tensor, *, num_classes: int) -> tuple[Tensor, Tensor]:
@@ -121,7 +121,7 @@ def routing_tables(observed: Observed, num_classes: int) -> RoutingTables | None
 def part(recording: Recording) -> dict[str, Any]:
     """Return what the router does with the source domains.
 
-    P(e | d, y) is not included: the records have it, also for the target, and from all examples.
+    P(e | d, y) is not included: the records contain it for all examples, including the target's.
     """
     tables = routing_tables(recording.source, recording.num_classes) if recording.source else None
     if tables is None:

@@ -20,7 +20,7 @@ from messi.diagnostics.to_json import cells
 SHARPNESS = 4.0
 """The paper's alpha."""
 ROUNDING = 1e-12
-"""Weights with a smaller relative deviation count as constant; a float64 sum has a relative error of about 1e-16."""
+"""Weights with a smaller relative deviation are treated as constant; a float64 sum has a relative error near 1e-16."""
 
 
 def domain_pairs(num_domains: int) -> list[tuple[int, int]]:
@@ -52,7 +52,7 @@ def _deviations(weights: Tensor) -> Tensor:
 def top_slots(weights: Tensor, *, share: float) -> Tensor:
     """Return a mask of the fraction ``share`` (0 to 1) of slots with the largest weights, at least one.
 
-    Empty slots, which have the weight NaN, do not count. Among equal weights the first are taken.
+    Empty slots, which have the weight NaN, are ignored. Among equal weights, the first are selected.
     """
     if not 0 < share <= 1:
         raise MessiError(f"share must be above 0 and at most 1, but is {share}.")

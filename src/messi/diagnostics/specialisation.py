@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-if TYPE_CHECKING:  # a recording adds up outputs with this module
+if TYPE_CHECKING:  # recording imports this module
     from messi.diagnostics.recording import Recording
 
 

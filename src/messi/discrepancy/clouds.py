@@ -18,10 +18,10 @@ def averaging(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def centred(points: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Subtract the rounded mean from each cloud [*, N, R]; return the rest, that mean, and the mean of the rest.
+    """Subtract the rounded mean from each cloud [*, N, R]; return the centred cloud, the mean, and the mean left in it.
 
-    The mean of the rest [*, R] is the rounding error of the mean, which is not zero far from the origin. The sum of
-    both is more accurate than a single number can be.
+    The mean left in the centred cloud [*, R] is the rounding error of the first, and is not zero far from the origin.
+    The sum of both is more accurate than a single number can be.
     """
     weights = averaging(mask, points.dtype)
     mean = weights @ points

@@ -2,7 +2,8 @@
 
     D(P, Q) = 2 E|x - y| - E|x - x'| - E|y - y'|
 
-The expectations are over all pairs, including equal ones, so D is never negative; some authors take its root. D has
+The expectations are over all pairs, including each point with itself, so D is never negative; some authors take its
+root. D has
 the unit of the features: scaling the points by two doubles it.
 Legend: ``*`` leading dimensions, B points, R features, K groups.
 """

@@ -2,8 +2,8 @@
 
     MMD^2(P, Q) = E k(x, x') + E k(y, y') - 2 E k(x, y)
 
-The expectations are over all pairs, including equal ones, as in the paper's formula. The two functions use different
-kernels:
+The expectations are over all pairs, including each point with itself, as in the paper's formula. The two functions
+use different kernels:
 
     mmd_squared    k(a, b) = sum_s exp(-|a - b|^2 / (2 s^2))    the MESSI paper's bandwidths s = 1, 2, 4, 8, 16
     domain_mmd     k(a, b) = sum_g exp(-g |a - b|^2)            DomainBed's g = 0.001, ..., 1000

@@ -97,7 +97,7 @@ def _mean_cost(cost: Tensor, moved: Tensor, x_mask: Tensor, y_mask: Tensor) -> T
 
 
 def _pull(x: Tensor, y: Tensor, x_mask: Tensor, plan: Tensor, shift: Tensor) -> Tensor:
-    """Return the gradient at x: that of the centred plan, minus its mean (x was centred), plus the translation's."""
+    """Return the gradient at x: of the centred problem, minus its mean (x was centred), plus the translation's."""
     plan = _rows(plan.contiguous())
     pull = (plan.sum(-1, keepdim=True) * _rows(x)).baddbmm_(plan, _rows(y), alpha=-1)
     # Both corrections at once: one vector per cloud times the points' weights, which are 0 at the padding.

@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from messi.data.threads import single_threads
+from messi.data.threads import worker_threads
 
 _ALIGNED = 16
 """Bytes: alignment that suits every dtype."""
@@ -63,11 +63,11 @@ class AsyncWriter:
     """
 
     def __init__(self) -> None:
-        self._thread = single_threads(1)
+        self._thread = worker_threads(1)
         self._writing: Future[None] | None = None
 
     def submit(self, write: Callable[[], None]) -> None:
-        """Start a job once the one before is done."""
+        """Start a job after waiting for the previous one."""
         self.wait()
         self._writing = self._thread.submit(write)
 

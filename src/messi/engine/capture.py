@@ -58,7 +58,7 @@ class Updater:
         """Capture a step without taking it. If that fails, steps stay eager: same result, but slower."""
         inputs = replace(batch, **{name: getattr(batch, name).clone() for name in ("inputs", "labels", "domains")})
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-        torch.cuda.empty_cache()  # the graph has its own memory; that of the warm-up would stay unused
+        torch.cuda.empty_cache()  # the graph has its own memory; the memory of the warm-up would stay unused
         # Other threads read and copy batches meanwhile, which the stricter modes forbid.
         capture = torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
         try:

@@ -104,7 +104,7 @@ def load_checkpoint(
 
 
 def read_checkpoint(path: Path, *, run: str) -> tuple[dict[str, Tensor], CheckpointDescription]:
-    """Read a checkpoint; one of another run is refused."""
+    """Read a checkpoint; the checkpoint of another run is refused."""
     tensors, values = read_tensors(path)
     try:
         description = parse_document(CheckpointDescription, values)
@@ -117,7 +117,7 @@ def read_checkpoint(path: Path, *, run: str) -> tuple[dict[str, Tensor], Checkpo
 
 def _misfit(path: Path, error: Exception) -> MessiError:
     return MessiError(
-        f"{path} does not fit this run: {' '.join(str(error).split())} "
+        f"{path} does not fit this run: {' '.join(str(error).split()).rstrip('.')}. "
         "Restore the right file, or remove it to train from the beginning."
     )
 

@@ -1,4 +1,4 @@
-"""The config of a run: everything that decides its result, and nothing else."""
+"""The config of a run: everything that determines its result, and nothing else."""
 
 import dataclasses
 from dataclasses import dataclass, field

@@ -30,7 +30,7 @@ def evaluate_run(
 ) -> list[EvaluationRecord]:
     """Evaluate the selected model of a finished run on its validation and target data, or on all of ``data``.
 
-    Data with the same content as the run's own data counts as its own, at any path. In other data, each example that
+    Data with the same content is recognised as the run's own data at any path. In other data, each example that
     the run has seen is evaluated in the role that it had in the run, and each new example as a target.
     ``algorithm`` is the file with the method if it is the user's own.
     """
@@ -86,7 +86,7 @@ def _config(model: Model, algorithm: Path | None) -> RunConfig:
 
 
 def _finished_run(path: Path) -> RunDir | None:
-    """Return the run folder that contains a model, or None; refuse an unfinished run, whose target is sealed."""
+    """Return the run folder that contains a model, or None; raise for an unfinished run, whose target is sealed."""
     folder = RunDir(path if path.is_dir() else path.resolve().parent)
     if folder.state() == "new":
         return None

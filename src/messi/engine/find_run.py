@@ -1,4 +1,4 @@
-"""Find the folder of a run, even if its data was moved since: such a run is resumed, not started again."""
+"""Find the folder of a run even if its data has been moved, so that the run is resumed instead of started again."""
 
 import contextlib
 import dataclasses
@@ -14,7 +14,7 @@ from messi.engine.config import RunConfig
 
 
 def find_run(config: RunConfig, out: str | Path | None, load: Callable[[], Examples]) -> tuple[RunDir, RunConfig]:
-    """Return the folder of a run and the config that it was started with, which may have another path of the data.
+    """Return the folder of a run and the config that it was started with, which may have another data path.
 
     Args:
         config: a resolved config.
@@ -52,7 +52,7 @@ def _runs_next_to(folder: RunDir, config: RunConfig) -> list[tuple[RunDir, RunCo
 def _started_config(config: RunConfig, folder: RunDir) -> RunConfig | None:
     """Return the config of a folder's run if it differs from the given one only in the path of the data."""
     started, ours = folder.read_description().config, config.to_dict()
-    places = {name: started["data"].get(name) for name in config.data.places if name in ours["data"]}
+    places = {name: started["data"].get(name) for name in config.data.location_fields if name in ours["data"]}
     if {**ours, "data": {**ours["data"], **places}} != started:
         return None
     return dataclasses.replace(config, data=dataclasses.replace(config.data, **places))

@@ -1,4 +1,4 @@
-"""The end of a run: choose the model, test it and write the results. This is the only place that opens the target."""
+"""The end of a run: choose the model, test it and write the results. No other part of a run opens the target."""
 
 import time
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ BATCH_NORM_BATCHES = 500
 
 @dataclass(frozen=True)
 class Chosen:
-    """The weights that a run ends with."""
+    """Which weights become the model of a run."""
 
     selection: str
     """The rule that selected the step, or "swad"."""

@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run stopped on request, with its state saved."""
+    """A run was stopped on request, and its state is saved."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)

@@ -160,7 +160,7 @@ def _save(parts: RunParts, writer: AsyncWriter, step: int, *, selected: bool) ->
     """Start to save the model, if it was selected, and then a checkpoint."""
     folder = parts.folder
     parts.metrics.check(step)
-    writer.wait()  # before the copies are made: there is memory for those of one step
+    writer.wait()  # before the next copies are made, so that memory holds those of one step only
     checkpoint = Checkpoint(
         run=folder.identity(),
         step=step,

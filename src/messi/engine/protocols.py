@@ -50,7 +50,7 @@ _DOMAINBED = TrainingConfig(
     evaluate_every=300,
     learning_rate=5e-5,
     weight_decay=0.0,
-    sagm_alpha=1e-3,  # SAGM's own value for data sets of few classes; half of it for many
+    sagm_alpha=1e-3,  # SAGM's own value for data sets with few classes; with many it uses half
     swad_tolerance=0.3,  # SWAD's own value, like the one for VLCS
 )
 PROTOCOLS: Mapping[ProtocolName, Protocol] = {

@@ -94,7 +94,7 @@ class AdamStepper:
                     weight.grad = gradient if weight.grad is None else (weight.grad + gradient) / 2
 
     def _differentiate(self, loss: Callable[[], LossTerms]) -> LossTerms:
-        """Add the gradient of a loss to those of the parameters; bfloat16 on a GPU, float32 on a CPU."""
+        """Add the gradient of a loss to the parameters' gradients; bfloat16 on a GPU, float32 on a CPU."""
         with autocast(self.device):
             terms = loss()
         total(terms).backward()

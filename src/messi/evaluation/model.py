@@ -1,4 +1,4 @@
-"""A trained model in one file: weights, method, class names and preprocessing; it is loaded without its run."""
+"""A trained model in one file: weights, method, class names and preprocessing; loading it does not require its run."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
@@ -132,7 +132,7 @@ def save_model(path: Path, weights: dict[str, Tensor], description: ModelDescrip
 def load(path: str | Path, *, device: str | torch.device = "cpu", algorithm: str | Path | None = None) -> Model:
     """Load the selected model of a run folder, or a model file.
 
-    The file may come from an untrusted source: no code outside of messi is imported unless the caller names it.
+    The file may come from an untrusted source: no code outside messi is imported unless the caller names its file.
 
     Args:
         path: the run folder or the model file.

@@ -47,7 +47,7 @@ def predict(algorithm: Algorithm, batches: Iterable[Tensor]) -> Prediction:
     """
     outputs = []
     with evaluating(algorithm):
-        for inputs in batches:  # not in inference mode: the threads that load them are not in it either
+        for inputs in batches:  # loaded outside inference mode, like the batches that other threads load
             with torch.inference_mode(), autocast(inputs.device):
                 outputs.append(algorithm.predict(inputs))
     routing = [output.routing.float() for output in outputs if output.routing is not None]

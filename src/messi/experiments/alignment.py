@@ -44,7 +44,7 @@ from messi.experiments.common.results import Results
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary, target_average, whole_seeds
 from messi.reports.table import Cell, Column, Published, Row, Table
-from messi.sweeps.plan import Outcome, Planned
+from messi.sweeps.plan import Outcome, PlannedRun
 
 METHODS = {"Global-MoE": GLOBAL_MOE, "Random-Subset-MoE": RANDOM_SUBSET_MOE, "MESSI": MESSI_OT}
 SIMILARITIES = ("r(G,R)", "J(G,R)", "r(M,G)", "J(M,G)", "r(M,R)", "J(M,R)")
@@ -151,7 +151,7 @@ class Alignment(Ablation):
     share: Annotated[float, Bounds(above=0, maximum=1)] = 0.2
     """Share of the slots that counts as selected, those with the largest responsibilities."""
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every data set, seed, target and method."""
         return [run for benchmark in self._benchmarks for run in self.planned(METHODS, benchmark)]
 

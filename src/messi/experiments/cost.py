@@ -25,7 +25,7 @@ from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary, summarise
 from messi.reports.table import Cell, Column, Published, Row, Table
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 TIMED = tuple(method for method, _ in TRAINING_TIME)
 SMALL_TIMED = ("ERM", "SAGM", "MESSI-S-MMD", "MESSI-S-OT")
@@ -85,10 +85,10 @@ class Cost(Experiment):
     path: str | None = None
     """Folder that contains the folder of PACS; by default $MESSI_HOME/data."""
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every row and seed; methods alternate, so that none runs on a warmer device."""
         return [
-            Planned({"method": method, "seed": seed}, self._config(method, seed))
+            PlannedRun({"method": method, "seed": seed}, self._config(method, seed))
             for seed in self.all_seeds()
             for method in self._methods
         ]

@@ -1,7 +1,7 @@
 """Domain growth on Rotated-Colored MNIST: more and more source domains within a fixed budget of examples.
 
-Claim: strong global alignment loses accuracy as domains are added; MESSI, which aligns what the router pairs, hardly
-does.
+Claim: strong global alignment loses accuracy as domains are added; MESSI, which aligns only the
+pairs of domains that its router selects, loses little.
 Command: messi reproduce domain_growth --digits FOLDER (the four files of MNIST)
 Cost: 192 runs of 600 steps; 4.3 minutes on an H200 with --jobs 6.
 """
@@ -16,11 +16,11 @@ from messi.experiments.common.growth import GrowthExperiment
 from messi.experiments.common.methods import ERM_MOE, MESSI_OT
 from messi.experiments.common.paper_numbers import DOMAIN_GROWTH, DOMAIN_GROWTH_SUMMARY
 from messi.experiments.common.results import Results
-from messi.reports.charts import Chart, Series, line_figure, with_signs
+from messi.reports.charts import Chart, Series, explained_caption, line_figure
 from messi.reports.plan_page import Figure, Section
 from messi.reports.statistics import growth, whole_seeds
 from messi.reports.table import Cell, Column, Published, Row, Table
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 GAMMAS = (1, 10, 100, 250, 500)
 METHODS: dict[str, AlgorithmConfig] = {
@@ -56,10 +56,10 @@ class DomainGrowth(GrowthExperiment):
         "150 steps with 16 images per domain, one seed"
     )
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every method, number of domains and seed."""
         return [
-            Planned({"method": method, "K": number, "seed": seed}, self.config(METHODS[method], number, seed))
+            PlannedRun({"method": method, "K": number, "seed": seed}, self.config(METHODS[method], number, seed))
             for seed in self.all_seeds()
             for number in self._domains
             for method in self._methods
@@ -68,7 +68,7 @@ class DomainGrowth(GrowthExperiment):
     def report(self, results: Results) -> list[Section]:
         """Return both tables, the differences to ERM and, once a run is finished, the figure of the introduction."""
         charts = [chart for chart in self._charts(results) if chart.drawable]
-        caption = with_signs("Accuracy as source domains are added", charts)
+        caption = explained_caption("Accuracy as source domains are added", charts)
         figures = [Figure("domain_growth", caption, line_figure(charts))] if charts else []
         return [self._summary(results), self._full(results), self.differences(results), *figures]
 

@@ -17,14 +17,14 @@ from messi.engine.config import RunConfig
 from messi.engine.protocols import ProtocolName
 from messi.experiments.common.base import Experiment
 from messi.experiments.common.benchmarks import BENCHMARKS, STAND_IN, Benchmark, DataName
-from messi.experiments.common.methods import ROWS, backbone_title, paper_backbone, pretrained, same_method_once
+from messi.experiments.common.methods import ROWS, backbone_title, distinct_rows, paper_backbone, pretrained
 from messi.experiments.common.paper_numbers import MAIN_EXTENDED
 from messi.experiments.common.results import Results
 from messi.experiments.common.tables import differences, learned
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary, target_average, whole_seeds, worst_target
 from messi.reports.table import Cell, Column, Provenance, Published, Row, Table
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 SMALL_STEPS = 150
 SMALL_ROWS = ("ERM", "CORAL", "ERM-MoE", "MESSI-Ti-OT")
@@ -33,7 +33,7 @@ _UNPUBLISHED: Mapping[str, Published] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Domainbed(Experiment):
+class DomainBed(Experiment):
     """Methods, data sets, targets and seeds."""
 
     title: ClassVar[str] = "Out-of-domain accuracy on DomainBed's data sets"
@@ -88,10 +88,10 @@ class Domainbed(Experiment):
         """The baseline, or the first row."""
         return self.baseline or self._rows[0]
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every data set, seed, target and row."""
         return [
-            Planned(
+            PlannedRun(
                 {"method": row, "data": benchmark.title, "target": target, "seed": seed},
                 self._config(row, benchmark, target, seed),
             )
@@ -119,7 +119,7 @@ class Domainbed(Experiment):
             return tuple(dict.fromkeys(self.rows))
         if self.small:
             return SMALL_ROWS
-        return same_method_once() if self.backbone else tuple(ROWS)
+        return distinct_rows() if self.backbone else tuple(ROWS)
 
     @property
     def _benchmarks(self) -> tuple[Benchmark, ...]:

@@ -14,7 +14,7 @@ from messi.algorithms.gmoe import GMoE
 from messi.algorithms.messi import MESSI
 from messi.algorithms.omoe import OMoE
 from messi.core.records import Role
-from messi.data.datasets.iwildcam import IWildCam as IwildcamData
+from messi.data.datasets.iwildcam import IWildCam as IWildCamData
 from messi.data.disk import data_home
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.base import Experiment
@@ -25,7 +25,7 @@ from messi.losses.ssi.loss import Discrepancy
 from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section
 from messi.reports.table import Column, Row, Table
-from messi.sweeps.plan import Outcome, Planned
+from messi.sweeps.plan import Outcome, PlannedRun
 
 SPLITS: dict[str, Role] = {
     "OOD Val": "unseen_val",
@@ -56,10 +56,10 @@ class IWildCam(Experiment):
     discrepancy: Discrepancy = "ot"
     """MESSI's discrepancy; the paper does not state which one it used here."""
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every method and seed."""
         return [
-            Planned({"method": method, "seed": seed}, self._config(method, seed))
+            PlannedRun({"method": method, "seed": seed}, self._config(method, seed))
             for seed in self.all_seeds()
             for method in METHODS
         ]
@@ -112,12 +112,12 @@ class IWildCam(Experiment):
     def _methods(self) -> dict[str, AlgorithmConfig]:
         return {"OMoE": OMoE.Config(), "GMoE": GMoE.Config(), "MESSI": MESSI.Config(discrepancy=self.discrepancy)}
 
-    def _data(self) -> IwildcamData:
+    def _data(self) -> IWildCamData:
         if not self.small:
-            return IwildcamData(path=self.path)
+            return IWildCamData(path=self.path)
         # A named folder without the data is an error, so that a trial does not download 12 GB.
-        folder = self.path or str(data_home() / IwildcamData().manifest.folder)
-        return IwildcamData(path=folder, cameras=CAMERAS)
+        folder = self.path or str(data_home() / IWildCamData().manifest.folder)
+        return IWildCamData(path=folder, cameras=CAMERAS)
 
     def _encoder(self) -> EncoderConfig:
         if self.small:
@@ -126,5 +126,5 @@ class IWildCam(Experiment):
 
 
 def in_role(role: Role, metric: str) -> Callable[[Outcome], float]:
-    """Return what reads a metric over all examples in a role from a run, in percent."""
+    """Return a function that reads a metric over all examples in a role from a run, in percent."""
     return lambda outcome: 100 * float(getattr(outcome.result().roles[role], metric))

@@ -6,8 +6,9 @@ Command: messi reproduce lambda_sweep --weights FOLDER
 Cost: 18 runs of 5,000 steps; 1,000 steps of MESSI-S-OT take 9.4 s on an H200 (benchmarks/bench_train_gpu.py).
 With --scale small --jobs 2 it took a minute on 2 CPU cores.
 
-The paper does not state which domain is the target. Its accuracies are all whole numbers of 409 images, which is 20 %
-of Art and of no other domain: so the target is Art, and the paper's numbers are measured on a fifth of it.
+The paper does not state which domain is the target. Each of its accuracies is a whole number of images out of 409,
+which is 20 % of Art and of no other domain. So the target is Art, and the paper's numbers are measured on a fifth of
+it.
 """
 
 import dataclasses
@@ -23,10 +24,10 @@ from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.benchmarks import Benchmark
 from messi.experiments.common.paper_numbers import LAMBDA_SWEEP
 from messi.experiments.common.results import Results, Value, diagnostic, target_accuracy
-from messi.reports.charts import Chart, Series, line_figure, with_signs
+from messi.reports.charts import Chart, Series, explained_caption, line_figure
 from messi.reports.plan_page import Figure, Section
 from messi.reports.table import Column, Published, Row, Table
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 WEIGHTS = ("0", "0.001", "0.01", "0.1", "1", "10")
 Target = Literal["art_painting", "cartoon", "photo", "sketch"]
@@ -55,7 +56,7 @@ class LambdaSweep(Ablation):
     target: Target = ART
     """The domain to hold out; the paper's numbers are for Art."""
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every seed and weight."""
         methods = {_method(weight): MESSI.Config(ssi_weight=float(weight)) for weight in WEIGHTS}
         return self.planned(methods, self._benchmark)
@@ -78,7 +79,7 @@ class LambdaSweep(Ablation):
             groups=(tuple(self._row(diagnosed, weight) for weight in WEIGHTS),),
         )
         charts = [chart for chart in self._charts(diagnosed) if chart.drawable]
-        caption = with_signs("Discrepancy, domain probe and target accuracy over the weight of L_ssi", charts)
+        caption = explained_caption("Discrepancy, domain probe and target accuracy over the weight of L_ssi", charts)
         figures = [Figure("lambda_sweep_curves", caption, line_figure(charts))] if charts else []
         return [table, self.differences(results), *figures]
 

@@ -18,7 +18,7 @@ from messi.experiments.common.paper_numbers import LEAVE_ONE_OUT
 from messi.experiments.common.results import Results, Value, diagnostic, target_accuracy
 from messi.reports.plan_page import Section
 from messi.reports.table import Column, Row, Table
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 VARIANTS = {
     "MESSI": MESSI_OT,
@@ -49,7 +49,7 @@ class LeaveOneOut(Ablation):
     compared_with: ClassVar[str] = "MESSI"
     cost: ClassVar[str] = "72 runs of 5,000 steps; 1,000 steps of MESSI-S-OT take 9.4 s on an H200"
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every seed, target and variant."""
         return self.planned(VARIANTS, self.benchmark("pacs"))
 

@@ -22,7 +22,7 @@ from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary
 from messi.reports.table import Cell, Column, Provenance, Row, Table
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 # SAGM only changes training and adds no parameters. MESSI's size does not depend on its discrepancy.
 COUNTED = {
@@ -72,8 +72,8 @@ class ModelSize(Experiment):
     cost: ClassVar[str] = "seconds; nothing is trained"
     reduced: ClassVar[str] = ""
 
-    def runs(self) -> list[Planned]:
-        """Return none."""
+    def runs(self) -> list[PlannedRun]:
+        """Return no runs: nothing is trained."""
         return []
 
     def report(self, results: Results) -> list[Section]:  # noqa: ARG002 (there are none)

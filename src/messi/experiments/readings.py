@@ -1,7 +1,7 @@
 """Readings of the paper's open points, compared on Rotated-Colored MNIST.
 
-Claim: none of the paper's. It leaves open the scale of epsilon, the number of Sinkhorn rounds, sum or mean over slots
-and the form of the diversity term. Defaults are chosen by accuracy on source validation data, not on the target.
+Claim: none of the paper's. It leaves open the scale of epsilon, the number of Sinkhorn iterations, sum or mean over
+slots, and the form of the diversity term. Defaults are chosen by accuracy on source validation data, not on the target.
 Command: messi reproduce readings --digits FOLDER (the four files of MNIST)
 Cost: 180 runs of 600 steps; 5.6 minutes on an H200 with --jobs 6.
 """
@@ -24,7 +24,7 @@ from messi.experiments.common.methods import (
 from messi.experiments.common.results import Results, source_accuracy, target_accuracy
 from messi.reports.plan_page import Section
 from messi.reports.table import Column, Row
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 LEARNING_RATES = {learning_rate_name(rate): rate for rate in (3e-4, 3e-3)}
 """In addition to the protocol's 1e-3."""
@@ -44,10 +44,10 @@ class Readings(GrowthExperiment):
         "150 steps with 16 images per domain, one seed"
     )
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every reading, number of domains and seed."""
         return [
-            Planned({"method": reading, "K": number, "seed": seed}, self._read(reading, number, seed))
+            PlannedRun({"method": reading, "K": number, "seed": seed}, self._read(reading, number, seed))
             for seed in self.all_seeds()
             for number in self._domains
             for reading in self._readings

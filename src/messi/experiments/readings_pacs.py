@@ -23,14 +23,14 @@ from messi.experiments.common.methods import (
 from messi.experiments.common.results import Results, source_accuracy
 from messi.reports.plan_page import Section
 from messi.reports.table import Column, Row, Table
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 LEARNING_RATES = {learning_rate_name(rate): rate for rate in (1e-5, 1e-4)}
 """In addition to the protocol's 3e-5."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingsPacs(Ablation):
+class ReadingsPACS(Ablation):
     """MESSI with one option changed at a time."""
 
     title: ClassVar[str] = "Readings of the paper's open points on PACS"
@@ -45,7 +45,7 @@ class ReadingsPacs(Ablation):
     backbone: str = DEIT_TI
     """A timm model; the small scale uses its own."""
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every seed, target and reading."""
         readings = {name: READINGS.get(name, MESSI.Config()) for name in self._readings}
         return [_at_its_rate(run) for run in self.planned(readings, self.benchmark("pacs"))]
@@ -75,6 +75,6 @@ class ReadingsPacs(Ablation):
         return Row((reading,), (validation, *by_target, results.cell(method=reading)))
 
 
-def _at_its_rate(run: Planned) -> Planned:
+def _at_its_rate(run: PlannedRun) -> PlannedRun:
     rate = LEARNING_RATES.get(str(run.labels["method"]), OPEN)
     return replace(run, config=replace(run.config, training=replace(run.config.training, learning_rate=rate)))

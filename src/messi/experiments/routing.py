@@ -29,7 +29,7 @@ from messi.experiments.common.methods import MESSI_OT
 from messi.experiments.common.results import Results
 from messi.reports.charts import HeatGroup, HeatMap, HeatRow, heat_figure
 from messi.reports.plan_page import Figure, Section, Text
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 METHODS: dict[str, AlgorithmConfig] = {"GMoE": GMoE.Config(), "MESSI": MESSI_OT}
 Line = Sequence[float | None]
@@ -49,7 +49,7 @@ class Routing(Ablation):
     seeds: Annotated[int, Bounds(minimum=1)] = 1
     """Number of repetitions; experts of different runs have no common order, so each seed has its own figures."""
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every seed, method and two targets; every domain is a source domain of one of them."""
         return self.planned(self._methods, self._held_out)
 

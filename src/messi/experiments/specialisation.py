@@ -32,7 +32,7 @@ from messi.experiments.common.results import Results, Value
 from messi.reports.charts import HeatGroup, HeatMap, HeatRow, heat_figure
 from messi.reports.plan_page import Figure, Section
 from messi.reports.table import Column, Row, Table
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 METHODS: dict[str, AlgorithmConfig] = {
     "OMoE": OMoE.Config(),
@@ -104,7 +104,7 @@ class Specialisation(Ablation):
     measurement: ClassVar[Measurement[Any] | None] = EXPERTS
     reduced: ClassVar[str] = f"{Ablation.reduced}; OMoE and GMoE, which need a vision transformer, are left out"
 
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return a run for every seed, target and method."""
         return self.planned(self._methods, self.benchmark("office_home"))
 

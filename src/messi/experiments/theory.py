@@ -17,7 +17,7 @@ from messi.experiments.theory_claims.global_invariance import global_claims
 from messi.experiments.theory_claims.subset_invariance import subset_claims
 from messi.experiments.theory_claims.worlds import Claim
 from messi.reports.plan_page import Section, Text
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 _HEADER = ("Statement", "In one sentence", "Holds", "Cases", "Numbers (bits)", "Checked on")
 
@@ -56,8 +56,8 @@ class Theory(Experiment):
     cost: ClassVar[str] = "seconds on a CPU; nothing is trained"
     reduced: ClassVar[str] = ""
 
-    def runs(self) -> list[Planned]:
-        """Return none: everything is computed directly."""
+    def runs(self) -> list[PlannedRun]:
+        """Return no runs: everything is computed directly."""
         return []
 
     def report(self, results: Results) -> list[Section]:  # noqa: ARG002 (there are none)

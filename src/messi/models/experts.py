@@ -1,6 +1,6 @@
 """Experts: two-layer MLPs of one shape, computed together for all inputs.
 
-Every expert is computed for every input, and the router's weights decide what counts. In a transformer block this is M
+Every expert is computed for every input, and the router weights the outputs. In a transformer block this is M
 times the work of the MLP, but it is one batched matrix product of a fixed shape: nothing waits for the device, no token
 is dropped, and the output for one input does not depend on the others.
 Legend: M experts, N inputs (images or tokens), W width, H hidden units.
@@ -23,7 +23,7 @@ class Experts(nn.Module):
     def __init__(
         self, weight_in: Tensor, bias_in: Tensor, weight_out: Tensor, bias_out: Tensor, *, dropout: float = 0.0
     ) -> None:
-        """Take weights [M, W, H], [M, 1, H], [M, H, W], [M, 1, W]; dropout is between the two layers."""
+        """Create experts from weights [M, W, H], [M, 1, H], [M, H, W], [M, 1, W]; dropout is between the two layers."""
         super().__init__()
         self.weight_in, self.bias_in = nn.Parameter(weight_in), nn.Parameter(bias_in)
         self.weight_out, self.bias_out = nn.Parameter(weight_out), nn.Parameter(bias_out)
@@ -41,7 +41,7 @@ class Experts(nn.Module):
 
     @classmethod
     def copies(cls, mlp: Any, num_experts: int, *, dropout: float = 0.0) -> "Experts":
-        """Return experts that all start as the MLP of a transformer block, which :func:`is_plain`."""
+        """Return experts that all start as the MLP of a transformer block; it must be plain (:func:`is_plain`)."""
         originals = (mlp.fc1.weight.mT, mlp.fc1.bias[None], mlp.fc2.weight.mT, mlp.fc2.bias[None])
         return cls(*(weight.detach().repeat(num_experts, 1, 1) for weight in originals), dropout=dropout)
 

@@ -21,9 +21,9 @@ _EPSILON = 1e-6
 
 
 def mix_styles(maps: Tensor, *, probability: float, alpha: float) -> Tensor:
-    """Mix the styles of a batch with those of a random permutation of it, or change nothing: [B, C, H, W]."""
+    """With the given probability, mix the styles of a batch with a random permutation of itself: [B, C, H, W]."""
     size, device = len(maps), maps.device
-    mixed = torch.rand((), device=device) < probability  # drawn on the device: a step must not wait for it
+    mixed = torch.rand((), device=device) < probability  # drawn on the device, because a step must not wait
     partner = torch.rand(size, device=device).argsort()
     shape = torch.full((size,), alpha, device=device)
     share = Beta(shape, shape, validate_args=False).sample()

@@ -57,7 +57,7 @@ def place_experts(
         block.mlp = layer(block.mlp)
     if drop_path:
         _drop_paths(network.blocks, drop_path)
-    fuse(network)  # again: kernels that do not know the experts would leave them out
+    fuse(network)  # again: kernels that do not support experts would ignore them
 
 
 def _drop_paths(blocks: Any, rate: float) -> None:
@@ -68,7 +68,7 @@ def _drop_paths(blocks: Any, rate: float) -> None:
 
 
 def take_routings(encoder: Encoder) -> list[Routing]:
-    """Return the routing of the last pass in every block that has experts, once."""
+    """Return the routing of the last pass in every block that has experts, and release it."""
     return [module.take() for module in encoder.modules() if isinstance(module, MoeLayer)]
 
 

@@ -1,7 +1,7 @@
 """Building a network without initialising its parameters, because all of them will be loaded from a file.
 
 A file may name a network of a billion parameters without containing its weights. Initialising it would take 40 s before
-the error is found; memory that is never written to costs nothing.
+the missing weights are noticed; memory that is never written to costs nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

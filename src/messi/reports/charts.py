@@ -108,7 +108,7 @@ class Point(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """All values at one x, and the part of the plot in which pointing shows them."""
+    """The tooltip of all values at one x, and the part of the plot that shows it."""
 
     x: float
     left: float
@@ -194,13 +194,13 @@ def heat_figure(heat_map: HeatMap) -> str:
     return environment().get_template("heat.svg").render(map=heat_map, rows=rows, significant=significant)
 
 
-def with_signs(caption: str, charts: Sequence[Chart]) -> str:
+def explained_caption(caption: str, charts: Sequence[Chart]) -> str:
     """Return a caption that explains bands and rings if they occur."""
     series = [one for chart in charts for one in chart.series]
     bands = any(_spread(value) for one in series for value in one.points.values())
     rings = any(one.paper for one in series)
-    signs = ["bands are one deviation over seeds"] * bands + ["rings on thin dotted lines are the paper's"] * rings
-    return "; ".join([caption, ", ".join(signs)] if signs else [caption]) + "."
+    marks = ["bands are one deviation over seeds"] * bands + ["rings on thin dotted lines are the paper's"] * rings
+    return "; ".join([caption, ", ".join(marks)] if marks else [caption]) + "."
 
 
 def ticks(low: float, high: float) -> list[float]:

@@ -82,7 +82,7 @@ def growth_chart(runs: Sequence[FinishedRun]) -> Chart | None:
     """Draw target accuracy by number of source domains, if runs with one target differ in that number."""
     if len({(run.data, run.targets) for run in runs}) > 1 or not all(run.targets for run in runs):
         return None
-    groups = group_by_method(runs, besides=GROWTH)
+    groups = group_by_method(runs, ignoring=GROWTH)
     series = tuple(_growth(label, members) for label, members in groups.items())
     if not any(len(one.points) > 1 for one in series):
         return None

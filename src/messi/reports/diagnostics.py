@@ -76,5 +76,5 @@ def _read(run: FinishedRun, build: Callable[[FinishedRun], Any]) -> Any:
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise MessiError(
             f"{run.path / 'diagnostics.json'} cannot be read by this version "
-            f"({type(error).__name__}: {error}); move it away to get a report without it."
+            f"({type(error).__name__}: {error}); move it out of the run folder to get a report without it."
         ) from error

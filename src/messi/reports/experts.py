@@ -41,8 +41,7 @@ class SlotMatrix:
     rows: tuple[tuple[str, tuple[Slot | None, ...]], ...]
     classes_left_out: int
     pairs_left_out: int
-    seen: str
-    """The sample size."""
+    sample_size: str
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def environment() -> Environment:
 
 
 def render_page(name: str, **values: Any) -> str:
-    """Return a page from a template that extends ``shell.html``."""
+    """Return a page from a template that extends ``page_frame.html``."""
     # The page allows this one script by its hash, so nothing else in it can run.
     script = resources.files("messi.reports").joinpath("templates/script.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

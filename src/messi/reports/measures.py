@@ -191,7 +191,7 @@ class SampleSize:
 
     number: int
     of: int
-    """All examples; at least ``number``, also if the records do not state it."""
+    """All examples; at least ``number``, even if the records do not state it."""
 
 
 def sample_size(run: FinishedRun, role: Role, number: int) -> SampleSize:

@@ -76,7 +76,7 @@ def _of_records(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         "several_targets": bool(methods and len(methods.targets) > 1),
         "domains_table": domains_table(runs),
         "growth": growth,
-        "growing": list(group_by_method(runs, besides=GROWTH)) if growth else [],
+        "growing": list(group_by_method(runs, ignoring=GROWTH)) if growth else [],
         "validation_curves": validation_charts(runs, rows),
         "domain_curves": domain_charts(runs),
         "losses": loss_charts(runs),

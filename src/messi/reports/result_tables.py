@@ -100,14 +100,16 @@ def runs_table(rows: Sequence[ResultRow]) -> Table:
     )
 
 
-def group_by_method(runs: Sequence[FinishedRun], *, besides: Collection[str] = REPEATS) -> dict[str, list[FinishedRun]]:
-    """Group runs whose configs differ only in the named settings, under a label for each group."""
+def group_by_method(
+    runs: Sequence[FinishedRun], *, ignoring: Collection[str] = REPEATS
+) -> dict[str, list[FinishedRun]]:
+    """Group runs whose configs differ only in the ignored settings, under a label for each group."""
     groups: dict[str, list[FinishedRun]] = {}
     for run in runs:
         flat = flatten(run.config)
-        key = json.dumps({name: flat[name] for name in sorted(flat) if name not in besides})
+        key = json.dumps({name: flat[name] for name in sorted(flat) if name not in ignoring})
         groups.setdefault(key, []).append(run)
-    labels = run_labels([members[0] for members in groups.values()], besides=besides)
+    labels = run_labels([members[0] for members in groups.values()], ignoring=ignoring)
     return dict(zip(labels, groups.values(), strict=True))
 
 

@@ -121,9 +121,9 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def run_labels(runs: Sequence[FinishedRun], *, besides: Collection[str] = ()) -> list[str]:
-    """Name every run by its label, or by its algorithm and the settings, except some, that distinguish its runs."""
-    flats = [{key: value for key, value in flatten(run.config).items() if key not in besides} for run in runs]
+def run_labels(runs: Sequence[FinishedRun], *, ignoring: Collection[str] = ()) -> list[str]:
+    """Name every run by its label, or by its algorithm and the settings that distinguish runs of this algorithm."""
+    flats = [{key: value for key, value in flatten(run.config).items() if key not in ignoring} for run in runs]
     labels = [run.label for run in runs]
     for algorithm in {run.algorithm for run in runs}:
         places = [place for place, run in enumerate(runs) if run.algorithm == algorithm]
@@ -140,7 +140,7 @@ def run_labels(runs: Sequence[FinishedRun], *, besides: Collection[str] = ()) ->
 def _distinguished(flats: Sequence[dict[str, str]]) -> list[list[str]]:
     """Return the words that distinguish each of several configs: target and seed if they differ, then other settings.
 
-    Of a few distinctive settings, those are named in which the config differs from most others.
+    A setting is left out where it has the value of most configs.
     """
     repeated = [key for key in _REPEATED if len({flat.get(key) for flat in flats}) > 1]
     others = [{key: value for key, value in flat.items() if key not in _REPEATED} for flat in flats]
@@ -164,7 +164,7 @@ def _distinguished(flats: Sequence[dict[str, str]]) -> list[list[str]]:
 
 
 def _distinctive_settings(flats: Sequence[dict[str, str]]) -> list[str]:
-    """Choose settings that distinguish several configs: each time the one that leaves the fewest equal."""
+    """Choose settings that distinguish several configs: repeatedly the one that leaves the fewest of them equal."""
     keys = list(dict.fromkeys(key for flat in flats for key in flat))
     chosen: list[str] = []
 

@@ -163,7 +163,7 @@ class Table:
 
     @property
     def about(self) -> str:
-        """What the numbers are and how they were obtained; explains only the signs that occur in the cells."""
+        """What the numbers are and how they were obtained; explains only the symbols that occur in the cells."""
         p = self.provenance
         cells = [cell for row in self.rows for cell in row.cells]
         stated = (

@@ -1,6 +1,6 @@
 """Writes a table as Markdown, LaTeX, CSV and HTML.
 
-Markdown and LaTeX add a row with the paper's numbers below every row that the paper has, too.
+Markdown and LaTeX add a row with the paper's numbers below every row that the paper also has.
 """
 
 import csv

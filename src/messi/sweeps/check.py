@@ -12,17 +12,17 @@ from messi.models.encoder import EncoderConfig
 from messi.sweeps.plan import Plan
 
 
-def check_needs(plan: Plan, progress: DataProgress) -> None:
+def check_data_and_weights(plan: Plan, progress: DataProgress) -> None:
     """Find all data and weights, and download what can be downloaded; raise an error for the first that is missing.
 
     Weight files come first: a wrong name is reported before gigabytes of data are downloaded.
     """
     configs = [run.config.resolved() for run in plan.runs]
-    encoders = [EncoderConfig.from_dict(encoder) for encoder in _different([c.encoder.to_dict() for c in configs])]
+    encoders = [EncoderConfig.from_dict(encoder) for encoder in _unique([c.encoder.to_dict() for c in configs])]
     for encoder in encoders:
         with _advising(_weights_advice(encoder)):
             encoder.check_weights()
-    for data in _different([config.data.to_dict() for config in configs]):
+    for data in _unique([config.data.to_dict() for config in configs]):
         _check_data(DataConfig.from_dict(data), progress)
     for encoder in encoders:
         if encoder.pretrained:
@@ -55,5 +55,5 @@ def _advising(advice: str) -> Iterator[None]:
         raise MessiError(error.problem, advice) from error
 
 
-def _different(dicts: list[dict[str, object]]) -> list[dict[str, object]]:
+def _unique(dicts: list[dict[str, object]]) -> list[dict[str, object]]:
     return [json.loads(text) for text in dict.fromkeys(json.dumps(values, sort_keys=True) for values in dicts)]

@@ -28,7 +28,7 @@ def do_run(config: dict[str, Any], folder: str | Path, device: str | None = None
         run(chosen, out=folder, device=device, load=lambda: _examples(json.dumps(config["data"])))
     except MessiError as error:
         return str(error)
-    except Exception:  # noqa: BLE001 (whatever the reason, the other runs continue)
+    except Exception:  # noqa: BLE001 (the other runs continue in any case)
         return traceback.format_exc()
     return None
 

@@ -18,7 +18,7 @@ Label = str | int | float
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """A run of a plan, and its place in the plan's tables."""
 
     labels: Mapping[str, Label]
@@ -38,7 +38,7 @@ class Planned:
 class Outcome:
     """The state of a planned run."""
 
-    run: Planned
+    run: PlannedRun
     path: Path
     state: State
     reason: str = ""
@@ -59,18 +59,18 @@ class Plan:
     """Runs, and the folder that contains them."""
 
     folder: Path
-    runs: Sequence[Planned]
+    runs: Sequence[PlannedRun]
 
     def __post_init__(self) -> None:
         names = [run.name for run in self.runs]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise MessiError(f"Every run of a plan must have its own name, but several are called '{twice[0]}'.")
 
-    def path(self, run: Planned) -> Path:
+    def path(self, run: PlannedRun) -> Path:
         """Return the folder of a run."""
         return self.folder / "runs" / run.name
 
-    def outcome(self, run: Planned) -> Outcome:
+    def outcome(self, run: PlannedRun) -> Outcome:
         """Return the state of a run."""
         folder = RunDir(self.path(run))
         try:
@@ -87,14 +87,14 @@ class Plan:
         """Return the state of every run."""
         return [self.outcome(run) for run in self.runs]
 
-    def unfinished(self) -> list[Planned]:
+    def unfinished(self) -> list[PlannedRun]:
         """Return the runs that are not finished; failures noted for finished runs are deleted."""
         return [run for run in self.runs if self.record_end(run, None).state != "done"]
 
-    def record_end(self, run: Planned, failure: str | None) -> Outcome:
+    def record_end(self, run: PlannedRun, failure: str | None) -> Outcome:
         """Record how an attempt at a run ended, and return the state of the run.
 
-        A finished run has not failed, whatever ``failure`` says: another process may have finished it.
+        A finished run has not failed, regardless of ``failure``: another process may have finished it.
         """
         outcome = self.outcome(run)
         if outcome.state == "done":
@@ -104,13 +104,13 @@ class Plan:
             return self.outcome(run)
         return outcome
 
-    def note_failure(self, run: Planned, reason: str) -> None:
-        """Write the reason of a failure next to the runs, because the run may not have a folder yet."""
+    def note_failure(self, run: PlannedRun, reason: str) -> None:
+        """Write the reason for a failure next to the runs, because the run may not have a folder yet."""
         self._failure(run).parent.mkdir(parents=True, exist_ok=True)
         write_text(self._failure(run), f"{reason}\n")
 
-    def forget_failure(self, run: Planned) -> None:
-        """Delete the reason of an earlier failure, before a new attempt."""
+    def forget_failure(self, run: PlannedRun) -> None:
+        """Delete the reason for an earlier failure, before a new attempt."""
         self._failure(run).unlink(missing_ok=True)
 
     def unplanned(self) -> list[str]:
@@ -130,5 +130,5 @@ class Plan:
             "different options, or a differently written path, give different runs"
         )
 
-    def _failure(self, run: Planned) -> Path:
+    def _failure(self, run: PlannedRun) -> Path:
         return self.folder / "failed" / f"{run.name}.txt"

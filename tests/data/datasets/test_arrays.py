@@ -54,7 +54,7 @@ def test_images_may_have_their_channels_last_first_or_none(tmp_path: Path) -> No
 
 def test_arrays_may_have_other_names(tmp_path: Path) -> None:
     config = save_arrays(tmp_path, x=np.zeros((4, 2)), y=LABELS, z=PLACES, s=np.array(["train"] * 4))
-    with pytest.raises(MessiError, match=r"no array in .*arrays.npz named 'inputs'; there are: s, x, y, z"):
+    with pytest.raises(MessiError, match=r"no array in .*arrays.npz named 'inputs'; available: s, x, y, z"):
         config.load()
     named = dataclasses.replace(config, inputs_array="x", labels_array="y", domains_array="z", split_array="s")
     assert named.load().parts == ("train",) * 4
@@ -90,7 +90,7 @@ def test_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
             {"inputs": np.array([[1, 2, 3], [4, 5, np.nan], [7, 8, 9], [np.inf, 1, np.nan]])},
             r": 3 in 2 of 4 rows, the first in row 1, column 2, counted from 0\. Replace or remove them\.$",
         ),
-        ({"labels": np.array([0, 1])}, r"'labels' in .* must contain 4 whole numbers or texts, .* and shape \[2\]"),
+        ({"labels": np.array([0, 1])}, r"'labels' in .* must contain 4 whole numbers or strings, .* and shape \[2\]"),
         ({"labels": np.zeros((4, 1), int)}, r"'labels' in .* and shape \[4, 1\]"),
         ({"labels": np.array([0.0, 1.0, 0.5, np.nan])}, r"'labels' in .* but has type float64"),
         ({"domains": np.array([0, 1, 2, 3, 4])}, r"'domains' in .* must contain 4 whole numbers"),

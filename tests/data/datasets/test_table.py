@@ -143,10 +143,10 @@ def test_parquet_columns_may_hold_numbers(tmp_path: Path) -> None:
     ("content", "sentence"),
     [
         pytest.param(
-            "path,label,place\na,b,c\n", r"no column in .* named 'domain'; there are: label, path, place", id="c"
+            "path,label,place\na,b,c\n", r"no column in .* named 'domain'; available: label, path, place", id="c"
         ),
         pytest.param(
-            "a.png,cat,day\nb.png,dog,day\n", r"no column in .* named 'path'; there are: a.png, cat, day", id="h"
+            "a.png,cat,day\nb.png,dog,day\n", r"no column in .* named 'path'; available: a.png, cat, day", id="h"
         ),
         pytest.param("path,label,domain\na,b\n", r"Row 2 of .* has 2 cells, but the header has 3", id="short row"),
         pytest.param("path,label,domain\na,b,c\na,b,c,d\n", r"Row 3 of .* has 4 cells, but the head", id="long row"),

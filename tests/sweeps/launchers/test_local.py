@@ -27,7 +27,7 @@ from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.sweeps.launchers.local import Local, Worker, _work
-from messi.sweeps.plan import Outcome, Plan, Planned
+from messi.sweeps.plan import Outcome, Plan, PlannedRun
 
 DIES = """
 import os
@@ -63,8 +63,8 @@ def launch(plan: Plan, *, jobs: int = 1, on_end: Callable[[Outcome], None] = lam
     return plan.outcomes()
 
 
-def planned(seed: int, **changes: object) -> Planned:
-    return Planned({"method": "ERM", "seed": seed}, replace(config(seed), **changes))  # type: ignore[arg-type]
+def planned(seed: int, **changes: object) -> PlannedRun:
+    return PlannedRun({"method": "ERM", "seed": seed}, replace(config(seed), **changes))  # type: ignore[arg-type]
 
 
 def test_a_failed_or_killed_run_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ import json
 from pathlib import Path
 from messi.engine.config import RunConfig
 from messi.sweeps.launchers.local import Local
-from messi.sweeps.plan import Plan, Planned
+from messi.sweeps.plan import Plan, PlannedRun
 
 if __name__ == "__main__":
     config = RunConfig.from_dict(json.loads({config!r}), files=[{file!r}])
-    Local(jobs=1, devices=("cpu",)).launch(Plan(Path({folder!r}), [Planned({{"method": "ERM", "seed": 0}}, config)]))
+    Local(jobs=1, devices=("cpu",)).launch(Plan(Path({folder!r}), [PlannedRun({{"method": "ERM", "seed": 0}}, config)]))
 """
 
 
@@ -170,7 +170,7 @@ import json, os, signal
 from pathlib import Path
 from messi.engine.config import RunConfig
 from messi.sweeps.launchers.local import Local, Worker
-from messi.sweeps.plan import Plan, Planned
+from messi.sweeps.plan import Plan, PlannedRun
 
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -181,7 +181,8 @@ if __name__ == "__main__":
         Worker.start = lambda *parts: killed(start(*parts))
     if moment == "handed out":
         Worker.begin = lambda *parts: killed(begin(*parts))
-    runs = [Planned({{"seed": seed}}, RunConfig.from_dict(json.loads(text))) for seed, text in enumerate({configs!r})]
+    configs = [RunConfig.from_dict(json.loads(text)) for text in {configs!r}]
+    runs = [PlannedRun({{"seed": seed}}, config) for seed, config in enumerate(configs)]
     Local(jobs=1, devices=("cpu",)).launch(Plan(Path({folder!r}), runs), killed)
 """
 
@@ -194,7 +195,7 @@ def test_workers_end_when_their_plan_is_killed_early(tmp_path: Path, moment: str
     """A worker loads its modules for seconds, and the plan is killed meanwhile. Its run would take an hour."""
     first = config() if moment == "first run done" else config(steps=10**6)
     configs = [first, config(seed=1, steps=10**6)]
-    plan = Plan(tmp_path / "plan", [Planned({"seed": seed}, one) for seed, one in enumerate(configs)])
+    plan = Plan(tmp_path / "plan", [PlannedRun({"seed": seed}, one) for seed, one in enumerate(configs)])
     texts = [json.dumps(one.to_dict()) for one in configs]
     script = KILLED.format(moment=moment, configs=texts, folder=str(plan.folder))
     (tmp_path / "script.py").write_text(script)
@@ -270,7 +271,7 @@ def test_only_devices_of_this_machine_are_accepted(gpus: int, monkeypatch: pytes
     for wrong in {"foo", "cuda", "cuda:1", "cuda:2", "cuda:-1", "mps", ""} - set(here):
         with pytest.raises(MessiError) as raised:
             Local(devices=("cpu", wrong))
-        assert str(raised.value).startswith(f"There is no device named '{wrong}'; there are: {', '.join(here)}.")
+        assert str(raised.value).startswith(f"There is no device named '{wrong}'; available: {', '.join(here)}.")
 
 
 @pytest.mark.parametrize("jobs", [0, -1])

@@ -33,7 +33,7 @@ class Group:
 
 
 class Stepper(Protocol):
-    """What the engine offers a method to update its parameters."""
+    """The engine's interface for a method to update its parameters."""
 
     def descend(self, loss: Callable[[], LossTerms], group: str = "main") -> LossTerms:
         """Take one optimizer step of a group on the sum of the terms, and return the terms.
@@ -52,7 +52,7 @@ class Algorithm(nn.Module, ABC):
         """Return which kind of step this is, or None.
 
         On a GPU, one step of each kind is captured as a CUDA graph and replayed for all other steps of that kind. They
-        must therefore be the same computation on other tensors: no Python number that differs between steps, and no
+        must therefore differ only in the values of tensors: no Python number that changes between steps, and no
         synchronisation with the device. Steps of the kind None are never captured.
         """
         return None
@@ -70,7 +70,7 @@ class Algorithm(nn.Module, ABC):
         """Predict inputs [B, ...]; the prediction for an input does not depend on the rest of the batch."""
 
     def inspect(self, inputs: Tensor) -> Inspection:
-        """Predict inputs [B, ...] and return what the method computes on the way; used for diagnostics only."""
+        """Predict inputs [B, ...] and return the intermediate results of the method; used for diagnostics only."""
         return Inspection(logits=self.predict(inputs).logits)
 
 

@@ -48,7 +48,7 @@ class AnnealedPenalty(ERM):
         penalty_weight: Annotated[float, Bounds(minimum=0), LogUniform(-1, 5)] = 1.0
         """Weight of the penalty after the first anneal_steps steps."""
         anneal_steps: Annotated[int, Bounds(minimum=0), LogUniform(0, 4)] = 500
-        """Number of first steps, in which the penalty has the weight 1; the optimizer is reset after them."""
+        """Number of initial steps in which the penalty has the weight 1; the optimizer is reset after them."""
 
     config: Config
 

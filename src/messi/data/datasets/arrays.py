@@ -63,7 +63,7 @@ class Arrays(DataConfig):
         """Return the sorted names and each example's index among them."""
         if values.shape != (number,) or np.issubdtype(values.dtype, np.floating):
             raise MessiError(
-                f"'{array}' in {self.path} must contain {number} whole numbers or texts, one per input, "
+                f"'{array}' in {self.path} must contain {number} whole numbers or strings, one per input, "
                 f"but has type {values.dtype} and shape {list(values.shape)}."
             )
         if values.dtype.kind == "S":

@@ -39,7 +39,7 @@ def list_wilds(root: Path) -> Listing:
     raise MessiError(
         f"The columns of {root / METADATA} are neither iWildCam's nor Camelyon17's; give the table itself with --data "
         "and name its columns with options, or, for images in folders domain/class, move the table elsewhere. "
-        f"There are: {', '.join(columns)}."
+        f"The columns are: {', '.join(columns)}."
     )
 
 

@@ -13,9 +13,10 @@ from messi.algorithms.common.inference import autocast, evaluating
 def reestimate(algorithm: Algorithm, batches: Iterable[Tensor]) -> None:
     """Replace running statistics by the mean of the statistics of the batches during prediction.
 
-    Frozen layers and layers that prediction does not use keep theirs. Without layers to change, no batch is drawn.
+    Frozen layers and layers that prediction does not use keep their statistics. If there is no other layer, no batch
+    is drawn.
     """
-    algorithm.train()  # frozen layers stay in evaluation mode
+    algorithm.train()  # except frozen layers, which stay in evaluation mode
     kind = nn.modules.batchnorm._BatchNorm  # noqa: SLF001 (the base of all of them)
     layers = [m for m in algorithm.modules() if isinstance(m, kind) and m.training]
     if not layers:

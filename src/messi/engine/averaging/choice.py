@@ -20,5 +20,5 @@ class AveragingConfig(SWADConfig):
 
 
 def make_averager(module: nn.Module, config: AveragingConfig) -> SWAD | None:
-    """Return what averages the weights of a module, or None if the weights of a single step become the model."""
+    """Return the averager of a module's weights, or None if the weights of a single step become the model."""
     return SWAD(module, config) if config.averaging == "swad" else None

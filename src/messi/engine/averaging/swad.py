@@ -53,7 +53,7 @@ class SWAD:
     def __init__(self, module: nn.Module, config: SWADConfig) -> None:
         self._weights = [weight.detach() for weight in module.parameters() if weight.is_floating_point()]
         self._config = config
-        # As far back as a valley that is found at the end of the next segment can begin; at least the last segment.
+        # A valley found at the end of the next segment may begin this many segments back.
         self._kept = max(config.swad_optimum_patience - 1, config.swad_overfit_patience - 2, 1)
         self._ends: list[int] = []
         """The last step of each segment."""
@@ -102,7 +102,7 @@ class SWAD:
             return self._finished[0]
         warnings.warn(
             "SWAD found no valley and averages only the steps since the second to last evaluation: no validation loss "
-            f"was the lowest of {self._config.swad_optimum_patience} evaluations, counted from it. "
+            f"was the lowest of the {self._config.swad_optimum_patience} evaluations that begin with it. "
             "Train for more steps, or evaluate more often with --evaluate-every.",
             stacklevel=2,
         )

@@ -18,7 +18,7 @@ class SWADConfig(Config):
     """When SWAD's valley begins and ends."""
 
     swad_optimum_patience: Annotated[int, Bounds(minimum=1)] = 3
-    """SWAD's valley begins at an evaluation whose loss is the lowest of this many evaluations, counted from it."""
+    """SWAD's valley begins at the first evaluation whose loss is the lowest of this many, itself and those after it."""
     swad_overfit_patience: Annotated[int, Bounds(minimum=1)] = 6
     """SWAD's valley, and training, end after this many evaluations above the tolerated loss."""
     swad_tolerance: Annotated[float, Bounds(minimum=0)] = OPEN
@@ -31,7 +31,7 @@ class Valley:
 
     first: int
     last: int
-    """The last one so far whose loss is not above the threshold."""
+    """The last segment so far whose loss is not above the threshold."""
     threshold: float
     ended: bool
     """Whether the valley has ended, and training may stop."""
@@ -62,7 +62,7 @@ def find_valley(losses: Sequence[float], config: SWADConfig) -> Valley | None:
 
 
 def _bottom(losses: Sequence[float], patience: int) -> int | None:
-    """Return the first segment whose loss is the lowest of ``patience`` segments, itself the first of them."""
+    """Return the first segment whose loss is the lowest of ``patience`` segments, itself and those after it."""
     for number in range(len(losses) - patience + 1):
         if losses[number] == min(losses[number : number + patience]):
             return number

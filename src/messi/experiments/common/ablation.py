@@ -15,7 +15,7 @@ from messi.experiments.common.results import Results
 from messi.experiments.common.tables import On, differences, learned
 from messi.models.encoder import EncoderConfig
 from messi.reports.table import Provenance, Published, Table
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 SMALL = dataclasses.replace(STAND_IN, targets={angle: STAND_IN.targets[angle] for angle in ("0", "75")})
 SMALL_BACKBONE = "tiny_cnn"
@@ -44,10 +44,10 @@ class Ablation(Experiment):
         """Return one of the paper's data sets, or its replacement at the small scale."""
         return SMALL if self.small else BENCHMARKS[name]
 
-    def planned(self, methods: Mapping[str, AlgorithmConfig], benchmark: Benchmark) -> list[Planned]:
+    def planned(self, methods: Mapping[str, AlgorithmConfig], benchmark: Benchmark) -> list[PlannedRun]:
         """Return a run for every seed, target and method."""
         return [
-            Planned(
+            PlannedRun(
                 {"method": method, "data": benchmark.title, "target": target, "seed": seed},
                 self._config(config, benchmark, target, seed),
             )

@@ -16,7 +16,7 @@ from messi.core.registry import Registry
 from messi.experiments.common.measuring import Measurement
 from messi.experiments.common.results import Results
 from messi.reports.plan_page import Section
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import PlannedRun
 
 EXPERIMENTS = Registry("experiment", "messi.experiments")
 Scale = Literal["full", "small"]
@@ -59,7 +59,7 @@ class Experiment(Config, ABC):
         return range(1 if self.small else self.seeds)
 
     @abstractmethod
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         """Return what to train."""
 
     @abstractmethod

@@ -14,7 +14,7 @@ from messi.models.encoder import EncoderConfig
 from messi.reports.table import Column, Provenance, Row, Table
 
 BUDGET = 35_000
-"""Examples of all source domains together; with it and the nested order the paper's curves appear (docs/method.md)."""
+"""Examples of all source domains together in the paper's domain-growth protocol (docs/method.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,12 +27,12 @@ Found = TypeVar("Found")
 """A dataclass whose fields are tensors."""
 
 _load_once = functools.lru_cache(maxsize=1)(load_placed)
-"""Successive runs of a plan mostly share their data."""
+"""Successive runs of a plan usually share their data."""
 
 
 @dataclass(frozen=True)
 class Measurement(Generic[Found]):
-    """Something to find out about a model."""
+    """A measurement on finished models that runs do not record themselves."""
 
     name: str
     """Of the file in the run folder, without its ending."""
@@ -75,7 +75,7 @@ class Measurement(Generic[Found]):
 
 
 def measure(results: Results, measurement: Measurement[Any]) -> Results:
-    """Measure every finished run that has not been measured; one that cannot be is incomplete and has a reason."""
+    """Measure every finished run that has no measurement; if that fails, the run is incomplete, with the reason."""
     return Results([_measured(outcome, measurement) for outcome in results.outcomes])
 
 

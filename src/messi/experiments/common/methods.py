@@ -112,8 +112,8 @@ READINGS_TITLE = "MESSI with one option changed at a time"
 READINGS_EXPLANATION = "Defaults may be chosen by validation only"
 
 
-def same_method_once() -> tuple[str, ...]:
-    """Return the rows that differ in more than the backbone; of rows that do not, the first."""
+def distinct_rows() -> tuple[str, ...]:
+    """Return the rows of the table; of those that differ only in the backbone, the first."""
     kinds: dict[tuple[AlgorithmConfig, TrainingConfig], str] = {}
     for name, row in ROWS.items():
         kinds.setdefault((row.algorithm, row.training), name)

@@ -78,7 +78,7 @@ def write_results(
 
 
 def featured_runs(outcomes: Sequence[Outcome], compared_with: str) -> Featured:
-    """Read one run of the method that others are compared with and of the last other methods, the very last first."""
+    """Read one run of the method that others are compared with, and of the last other methods in reverse order."""
     done = [outcome for outcome in outcomes if outcome.state == "done"]
     methods = list(dict.fromkeys(_labels(outcome, of_task=False) for outcome in done))
     others = [method for method in reversed(methods) if method != compared_with]
@@ -150,7 +150,7 @@ def _machine(environment: Mapping[str, str]) -> str:
 def _document(experiment: Experiment, sections: Sequence[Section], command: str) -> str:
     parts = [f"# {experiment.title}", f"The paper's claim: {experiment.claim}"]
     if experiment.small and experiment.reduced:
-        parts.append(f"A reduced version: {experiment.reduced}. Its numbers are not those of the paper's experiment.")
+        parts.append(f"Reduced version: {experiment.reduced}. Its numbers cannot be compared with the paper's.")
     parts.append(f"    {command}")
     return "\n\n".join([*parts, *map(section_markdown, sections)]) + "\n"
 

@@ -30,7 +30,7 @@ def source_accuracy(outcome: Outcome) -> float:
 
 
 def diagnostic(measure: str, *, unit: float | None = None) -> Value:
-    """Return what reads a measure of ``reports.measures`` from a run, in the unit of its column or in another one."""
+    """Return a function that reads a measure from a run, in ``unit`` or in the unit of the measure's column."""
     wanted = MEASURES[measure]
     divisor = unit or wanted.short_unit or wanted.unit
 
@@ -53,7 +53,7 @@ class Results:
     outcomes: Sequence[Outcome]
 
     def readable(self, read: Callable[[RunDir], object]) -> "Results":
-        """Return the same results, with every finished run as failed whose file ``read`` finds missing or damaged."""
+        """Return the same results, but mark a finished run as failed if ``read`` finds its file missing or damaged."""
         return Results([_checked(outcome, read) for outcome in self.outcomes])
 
     def where(self, **labels: Label) -> list[Outcome]:

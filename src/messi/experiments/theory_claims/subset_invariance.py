@@ -90,7 +90,7 @@ def best_by_subset(world: Joint, functions: Sequence[tuple[int, ...]]) -> float:
 
 
 def constructive_example() -> Claim:
-    """Theorem 3 as far as its proof goes: such a case exists."""
+    """Theorem 3 as it is proved: by an example."""
     functions = tuple(partitions(4))
     worlds = (constructive(), constructive(BIASED))
     everything, lost = ([best(world, functions) for world in worlds] for best in (best_by_subset, best_global))

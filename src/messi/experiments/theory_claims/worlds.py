@@ -1,6 +1,6 @@
 """Finite worlds, joint distributions of a label y, a domain d, an input x and sometimes a subset s, and their surveys.
 
-The weights of random worlds are small integers. So equal probabilities differ only by rounding, unequal ones differ by
+The weights of random worlds are small integers. Equal probabilities therefore differ only by rounding, unequal ones by
 far more, and invariant representations are not as rare as with real numbers. A survey evaluates a world for every
 deterministic representation z of its input. The objective of a set K of domains is I(z;y) minus lambda times the sum of
 I(z;d|y, d in {i,j}) over its pairs.
@@ -101,7 +101,7 @@ def covariate_shift() -> Joint:
 def parity() -> Joint:
     """Return p(y, d, s, x): x shows the label, incorrectly in a quarter of the cases, and the subset.
 
-    The subset states whether the label is shown incorrectly in one domain, and correctly in the other.
+    In one domain the subset is 1 if the label is shown incorrectly, in the other if it is shown correctly.
     """
     table = np.zeros((LABELS, 2, 2, 2, 2))
     for y, d, wrong in itertools.product(range(LABELS), range(2), range(2)):

@@ -15,9 +15,9 @@ from messi.losses.ssi.transport_kernels import squared_distances
 def pull(
     features, memory, value, gradient, count, experts, batch, width, DEFECTS: tl.constexpr, MEAN: tl.constexpr
 ):  # fmt: skip
-    """Pull a tile of examples to and from all others of their classes; one program adds up the value, too.
+    """Compute the gradient of a tile of examples from all others of their classes; one program also adds up the value.
 
-    With ``DEFECTS``, the weights within a cell are not stored but follow from those (see ``transport_kernels``).
+    With ``DEFECTS``, the weights within a cell are not stored but computed from defects (see ``transport_kernels``).
     """
     tile: tl.constexpr = 16
     columns: tl.constexpr = 32

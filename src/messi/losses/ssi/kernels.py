@@ -40,7 +40,7 @@ def ssi_loss(
     """Return ``loss.ssi_loss`` in float32, a scalar; requires at least one feature and one iteration."""
     points, needed = features.detach().contiguous(), features.requires_grad and torch.is_grad_enabled()
     shape, device, transport, mean = points.shape, points.device, discrepancy == "ot", reduction == "mean"
-    with torch.cuda.device_of(features):  # Triton launches on the current device, not on that of the tensors
+    with torch.cuda.device_of(features):  # Triton launches on the current device, even if the tensors are on another
         memory = torch.empty(words(*shape), dtype=torch.int32, device=device)
         find(labels, domains, memory)
         describe(points, routing.detach(), memory, sharpness=sharpness, centre=transport)

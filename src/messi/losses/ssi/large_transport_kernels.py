@@ -12,7 +12,7 @@ def solve_large(
     memory, epsilon, iterations, experts, batch, width,
     RELATIVE: tl.constexpr, GRADIENT: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """Solve the slots with a cell of more than 16 points, in the smallest tile into which they fit, if there is one."""
+    """Solve the slots with a cell of more than 16 points: in the smallest tile that holds them, or through memory."""
     layout = layout_of(memory, batch)
     scratch = scratch_of(layout, experts, batch, width)
     program = tl.program_id(0)
@@ -43,7 +43,7 @@ def _solve_streamed(
     f = scratch.potentials + 2 * tl.program_id(0) * batch
     g = f + batch
     _store_scores(scratch.points, scores, g, expert, x, y, n, k, -1.0 / unit, batch, width, TILE)
-    tl.debug_barrier()  # here and below: threads read what others of the program have stored
+    tl.debug_barrier()  # here and below: threads read what other threads of the program have stored
     for _ in range(iterations):
         _update(scores, batch, 1, g, f, n, k, TILE)
         tl.debug_barrier()
@@ -72,7 +72,7 @@ def _store_scores(points, scores, g, expert, x, y, n, k, factor, batch, width, T
 
 @triton.jit
 def _update(scores, line, step, source, target, lines, others, TILE: tl.constexpr):
-    """Update the potentials of the lines of a score matrix, its rows or its columns, from those of the others."""
+    """Update the potentials of one axis of a score matrix, ``lines`` rows or columns, from those of the other axis."""
     for i0 in range(0, lines, TILE):
         top, total = _log_sum(scores, line, step, source, i0, lines, others, TILE)
         i = i0 + tl.arange(0, TILE)

@@ -46,7 +46,7 @@ class Layout(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Results for a batch in this order; those of a cell are stored at its first position."""
+    """Results for a batch in sorted order; the results of a cell are stored at its first position."""
 
     gate: Any
     """[M, B] sigmoid of the routing mass of each cell."""
@@ -55,21 +55,21 @@ class Scratch(NamedTuple):
     mean: Any
     """[M, B, R] mean of each cell as rounded."""
     rest: Any
-    """[M, B, R] what the rounding left: together more accurate than one number can be."""
+    """[M, B, R] rounding error of that mean; the sum of both is more accurate than a single number can be."""
     points: Any
-    """[M, R', B] features, less their cell's mean if asked for; zeros from R up to R', a multiple of 8."""
+    """[M, R', B] features, centred by their cell's mean if requested; zeros from R up to R', a multiple of 8."""
     costs: Any
-    """[P] what adds up to the costs of all pairs of examples in slots."""
+    """[P] partial sums of the costs of all pairs of examples in slots."""
     parts: Any
-    """What adds up to the values of all slots: [up to 3, P] by transport, a number for every 16 x 16 pairs by MMD."""
+    """Partial sums of the values of all slots: [up to 3, P] for transport, one per 16 x 16 examples for MMD."""
     potentials: Any
     """[P, 2, B] potentials of the slot that a program solves, if it fits into no tile."""
     weights: Any
-    """[M, B, B] weights between places, above the diagonal."""
+    """[M, B, B] weights between positions, above the diagonal."""
     defects: Any
-    """[M, B, B] defects (see ``transport_kernels``) of each place in the slots with the next cell, and so on."""
+    """[M, B, B] defects (see ``transport_kernels``) by position, in the slots with each later cell of the class."""
     behind: Any
-    """Where the memory ends."""
+    """End of the scratch memory."""
 
 
 @cache
@@ -109,7 +109,7 @@ def scratch_of(layout, experts, batch, width):
 
 @triton.jit
 def _scratch(gate, experts, batch, width):
-    """All begin at a multiple of 32, and no step is more than 32 bits can count: at most 512 programs, tiles of 16."""
+    """Each part begins at a multiple of 32, and its size fits into 32 bits; at most 512 programs, tiles of 16."""
     rows = (experts * batch + 31) // 32 * 32
     spread = gate + rows
     mean = spread + rows * ((width + 127) // 128)

@@ -1,4 +1,4 @@
-"""Finds the slots of a batch on the GPU; the launch sizes depend only on the shapes of the batch.
+"""Find the slots of a batch on the GPU; the launch sizes depend only on the shapes of the batch.
 
 The examples are sorted by (class, domain); a slot is a pair of cells of one class, the first before the second. The
 results are stored in the memory that ``memory_kernels`` describes.
@@ -34,7 +34,7 @@ def _find(labels, domains, memory, batch, BLOCK: tl.constexpr):
     place = tl.arange(0, BLOCK)
     inside = place < batch
     _store_keys(labels, domains, layout.key, batch, BLOCK)
-    tl.debug_barrier()  # here and below: threads read what others have stored
+    tl.debug_barrier()  # here and below: threads read what other threads have stored
     for i0 in range(0, batch, 64):
         _sort_tile(layout.key, layout.order, i0, batch)
     tl.debug_barrier()
@@ -88,7 +88,7 @@ def _store_keys(labels, domains, key, batch, BLOCK: tl.constexpr):
 
 @triton.jit
 def _rank_tile(labels, domains, key, i0, batch):
-    """Store the keys of 64 examples; the number of lower values is the number of a class or domain."""
+    """Store the keys of 64 examples; a class or domain is numbered by how many lower values there are."""
     i = i0 + tl.arange(0, 64)
     label, domain = _integer(labels, i, batch), _integer(domains, i, batch)
     lower_classes = tl.zeros([64, 64], tl.int32)

@@ -125,7 +125,7 @@ def _query_grads(
     query_image, query_token, key_image, key_token, heads, queries, keys, scale,
     BLOCK: tl.constexpr, REST: tl.constexpr, INNER: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of a block of queries, and what the softmax subtracts from those of its scores."""
+    """Compute the gradients of a block of queries, and the levels that the softmax subtracts from score gradients."""
     start = tl.program_id(0) * BLOCK
     image, head = (tl.program_id(1) // heads).to(tl.int64), tl.program_id(1) % heads
     query += image * query_image + head * DEPTH

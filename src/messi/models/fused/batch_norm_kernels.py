@@ -83,7 +83,7 @@ def _matrix(maps: Tensor) -> tuple[int, int]:
 
 
 def _tiles(rows: int, channels: int) -> tuple[dict[str, int], tuple[int, int]]:
-    """Return what kernels are compiled for, and the numbers of tiles down and across."""
+    """Return the compile-time constants of the kernels, and the numbers of tiles down and across."""
     columns = min(triton.next_power_of_2(channels), _COLUMNS)
     shape = {"ROWS": _TILE // columns, "COLUMNS": columns, "num_warps": 4}
     return shape, (triton.cdiv(rows, shape["ROWS"]), triton.cdiv(channels, columns))
@@ -112,7 +112,7 @@ def _backward(
     above, maps, shown, weight, bias, mean, variance, grad, masked, parts, epsilon, rows, channels,
     RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of every n-th tile of some columns, and their contribution to those of weight and bias."""
+    """Compute the gradients of every n-th tile of some columns, and their part of the gradients of weight and bias."""
     turn, column = _which(channels, COLUMNS)
     turns = tl.num_programs(0) // tl.cdiv(channels, COLUMNS)
     within = column < channels

@@ -60,7 +60,7 @@ class _ReluGroupNorm(torch.autograd.Function):
 
 
 def _shape(maps: Tensor, groups: int) -> dict[str, int]:
-    """Return what kernels for these maps are compiled for."""
+    """Return the compile-time constants of the kernels for these maps."""
     width, places = maps.shape[1] // groups, maps.shape[2] * maps.shape[3]
     tile = min(triton.next_power_of_2(places), _TILE // width)
     warps = min(max(tile * width // 1024, 1), 8)
@@ -103,7 +103,7 @@ def _backward(
     above, image_step, channel_step, place_step, maps, weight, statistics, grad, parts,
     GROUPS: tl.constexpr, WIDTH: tl.constexpr, PLACES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradient of one group of one image, and the contribution of the image to those of weight and bias."""
+    """Compute the gradient of one group of one image, and the image's part of the gradients of weight and bias."""
     channels: tl.constexpr = GROUPS * WIDTH
     image, channel = _which(GROUPS, WIDTH)
     maps += image * (PLACES * channels) + channel

@@ -24,7 +24,7 @@ class Replacement:
     original: str
     """The library whose code runs where the kernels cannot."""
     fuse: Callable[[nn.Module], None]
-    """Sets the classes of a network's modules; leaves a module that has more than the kernels support to the original.
+    """Sets the classes of a network's modules; a module with features that the kernels lack keeps its class.
 
     Called again after a change to the network.
     """

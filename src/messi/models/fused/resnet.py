@@ -16,7 +16,7 @@ _PARTS = {"conv": nn.Conv2d, "bn": nn.BatchNorm2d, "act": nn.ReLU, "drop_block":
 
 
 def fuse(network: nn.Module) -> None:
-    """Replace a ResNet and those of its blocks that contain nothing else than the kernels support."""
+    """Replace a ResNet and those of its blocks that the kernels fully support."""
     if type(network) is not ResNet:
         return
     for block in network.modules():

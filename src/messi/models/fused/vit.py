@@ -47,7 +47,7 @@ def fuse(network: nn.Module) -> None:
 
 
 def is_plain(network: Any) -> bool:
-    """Return whether a vision transformer has nothing that :func:`encode` leaves out."""
+    """Return whether :func:`encode` supports all parts of a vision transformer."""
     if type(network) not in (VisionTransformer, FusedVisionTransformer) or not isinstance(network.pos_embed, Tensor):
         return False
     return (
@@ -86,15 +86,15 @@ class _ClassToken(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, network: Any, dtype: torch.dtype, keep: bool, *parameters: Tensor) -> Tensor:
-        way = Forward(network, images, dtype, keep=keep)
-        result = way.run()
+        forward_pass = Forward(network, images, dtype, keep=keep)
+        result = forward_pass.run()
         if keep:
-            ctx.way, ctx.parameters = way, parameters
+            ctx.forward_pass, ctx.parameters = forward_pass, parameters
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        grads = Backward(ctx.way).run(grad)
-        del ctx.way
+        grads = Backward(ctx.forward_pass).run(grad)
+        del ctx.forward_pass
         return None, None, None, None, *(grads.get(parameter) for parameter in ctx.parameters)

@@ -1,4 +1,4 @@
-"""The backward pass of a vision transformer; ``vit`` explains what is special about it.
+"""The backward pass of a vision transformer; ``vit`` explains how it differs from autograd's.
 
 Legend: B images, T tokens, N = B T rows, W width, F all blocks but the last.
 """
@@ -14,57 +14,57 @@ from messi.models.fused.vit_forward import Forward
 class Backward:
     """The backward pass. The gradient of the residual sum is kept in the precision of the matrix products."""
 
-    def __init__(self, way: Forward) -> None:
-        self._way, self._grads = way, dict[Tensor, Tensor]()
-        full, (batch, tokens, width) = len(way.network.blocks) - 1, way.shape
-        self._middle, self._outer = way.stack(full, width), way.stack(full, width)
+    def __init__(self, forward: Forward) -> None:
+        self._forward, self._grads = forward, dict[Tensor, Tensor]()
+        full, (batch, tokens, width) = len(forward.network.blocks) - 1, forward.shape
+        self._middle, self._outer = forward.stack(full, width), forward.stack(full, width)
         """Gradients of the sums before the MLP and after the block."""
-        self._projected = way.stack(full, 3 * width)
-        hidden = way.hidden.shape[2]
-        self._norm_parts = self._parts(2 * full + 1, way.kernels.norm_parts(batch * tokens, width), 3, width)
-        """Of the first norm of every block, then of the second norm of every block but the last."""
-        self._gelu_parts = self._parts(full, way.kernels.gelu_parts(batch * tokens, hidden), hidden)
-        heads = way.network.blocks[0].attn.num_heads
-        self._token_parts = self._parts(full, way.attention.token_parts(batch, tokens), 3, heads, width // heads)
+        self._projected = forward.stack(full, 3 * width)
+        hidden = forward.hidden.shape[2]
+        self._norm_parts = self._parts(2 * full + 1, forward.kernels.norm_parts(batch * tokens, width), 3, width)
+        """Gradients of the first norm of every block, then of the second norm of every block but the last."""
+        self._gelu_parts = self._parts(full, forward.kernels.gelu_parts(batch * tokens, hidden), hidden)
+        heads = forward.network.blocks[0].attn.num_heads
+        self._token_parts = self._parts(full, forward.attention.token_parts(batch, tokens), 3, heads, width // heads)
 
     def _parts(self, *shape: int) -> Tensor:
-        return torch.empty(shape, device=self._way.patches.device)
+        return torch.empty(shape, device=self._forward.patches.device)
 
     def run(self, grad: Tensor) -> dict[Tensor, Tensor]:
-        """Return the gradients of all parameters except the last norm, given that of the class tokens [B, W]."""
-        way, full = self._way, len(self._way.network.blocks) - 1
+        """Return the gradients of all parameters except the last norm, given the class tokens' gradient [B, W]."""
+        forward, full = self._forward, len(self._forward.network.blocks) - 1
         self._last_block(grad)
         first = torch.empty_like(self._outer[0])
         for number in reversed(range(full)):
             self._block(number, self._outer[number - 1] if number else first)
         self._parameters()
-        projection = way.network.patch_embed.proj
-        self._grads[projection.weight] = weight_grad(first, way.patches).view(projection.weight.shape)
-        table = first.view(way.shape).sum(0, dtype=torch.float32)
-        self._grads[way.network.pos_embed], self._grads[way.network.cls_token] = table[None], table[None, :1]
+        projection = forward.network.patch_embed.proj
+        self._grads[projection.weight] = weight_grad(first, forward.patches).view(projection.weight.shape)
+        table = first.view(forward.shape).sum(0, dtype=torch.float32)
+        self._grads[forward.network.pos_embed], self._grads[forward.network.cls_token] = table[None], table[None, :1]
         self._grads[projection.bias] = table[1:].sum(0)
         return self._grads
 
     def _block(self, number: int, into: Tensor) -> None:
-        """Compute the gradients of a block, and write that of the sum before it ``into`` a tensor."""
-        way, block, (batch, tokens, _) = self._way, self._way.network.blocks[number], self._way.shape
-        low, kernels, outer, middle = way.low, way.kernels, self._outer[number], self._middle[number]
-        first, second = way.sums.pop()
-        hidden = way.hidden[number]
+        """Compute the gradients of a block, and write the gradient of the sum before it ``into`` a tensor."""
+        forward, block, (batch, tokens, _) = self._forward, self._forward.network.blocks[number], self._forward.shape
+        low, kernels, outer, middle = forward.low, forward.kernels, self._outer[number], self._middle[number]
+        first, second = forward.sums.pop()
+        hidden = forward.hidden[number]
         kernels.gelu_backward(outer @ low[block.mlp.fc2.weight], hidden, self._gelu_parts[number])
-        parts = self._norm_parts[len(way.network.blocks) + number]
+        parts = self._norm_parts[len(forward.network.blocks) + number]
         grad = hidden @ low[block.mlp.fc1.weight]
         kernels.add_norm_backward(outer, grad, *second, block.norm2.weight, middle, parts)
         shape = (batch, tokens, 3, block.attn.num_heads, -1)
         projected = self._projected[number]
-        query, key, value = way.projected.pop().view(shape).unbind(2)
-        way.attention.attend_backward(
+        query, key, value = forward.projected.pop().view(shape).unbind(2)
+        forward.attention.attend_backward(
             middle @ low[block.attn.proj.weight],
             query,
             key,
             value,
-            way.mixed[number],
-            way.log_sums.pop(),
+            forward.mixed[number],
+            forward.log_sums.pop(),
             projected.view(shape).unbind(2),
             self._token_parts[number],
         )
@@ -73,14 +73,14 @@ class Backward:
 
     def _last_block(self, grad: Tensor) -> None:
         """Compute the gradients of the last block, in which only the class tokens have queries."""
-        way, grads, block, (batch, tokens, width) = (
-            self._way,
+        forward, grads, block, (batch, tokens, width) = (
+            self._forward,
             self._grads,
-            self._way.network.blocks[-1],
-            self._way.shape,
+            self._forward.network.blocks[-1],
+            self._forward.shape,
         )
-        low, kernels, full = way.low, way.kernels, len(way.network.blocks) - 1
-        first, normed, query, rest, mixed, log_sums, second, again, hidden, active = way.last
+        low, kernels, full = forward.low, forward.kernels, len(forward.network.blocks) - 1
+        first, normed, query, rest, mixed, log_sums, second, again, hidden, active = forward.last
         grads[block.mlp.fc2.bias] = grad.sum(0)
         grad = grad.to(again.dtype)
         grads[block.mlp.fc2.weight] = weight_grad(grad, active)
@@ -98,7 +98,7 @@ class Backward:
         grads[block.attn.proj.weight] = weight_grad(middle, mixed.view(batch, width))
         asked, others = torch.empty_like(query), torch.empty_like(rest)
         parts = self._parts(1, *self._token_parts.shape[1:])
-        way.attention.attend_backward(
+        forward.attention.attend_backward(
             middle @ low[block.attn.proj.weight],
             query,
             *rest.unbind(2),
@@ -108,11 +108,11 @@ class Backward:
             parts[0],
         )
         asked, others = asked.view(batch, width), others.view(batch * tokens, 2 * width)
-        weight, asking = low[block.attn.qkv.weight], normed.view(way.shape)[:, 0]
+        weight, asking = low[block.attn.qkv.weight], normed.view(forward.shape)[:, 0]
         grads[block.attn.qkv.bias] = kernels.sum_parts(parts).flatten()
         grads[block.attn.qkv.weight] = torch.cat([weight_grad(asked, asking), weight_grad(others, normed)])
         grad = others @ weight[width:]
-        grad.view(way.shape)[:, 0] += asked @ weight[:width]
+        grad.view(forward.shape)[:, 0] += asked @ weight[:width]
         # The sum of the other tokens is not used any further, so its gradient is zero.
         middle = functional.pad(middle.view(batch, 1, width), (0, 0, 0, tokens - 1)).view(-1, width)
         kernels.add_norm_backward(
@@ -121,14 +121,14 @@ class Backward:
 
     def _parameters(self) -> None:
         """Store the parameter gradients of all blocks but the last, and of the first norm of the last."""
-        way, grads, blocks = self._way, self._grads, self._way.network.blocks
-        norms = way.kernels.sum_parts(self._norm_parts)
-        hidden_biases = way.kernels.sum_parts(self._gelu_parts)
-        projected_biases = way.kernels.sum_parts(self._token_parts).flatten(1)
-        outer = weight_grad(self._outer, way.active)
-        hidden = weight_grad(way.hidden, way.again)
-        middle = weight_grad(self._middle, way.mixed)
-        projected = weight_grad(self._projected, way.normed)
+        forward, grads, blocks = self._forward, self._grads, self._forward.network.blocks
+        norms = forward.kernels.sum_parts(self._norm_parts)
+        hidden_biases = forward.kernels.sum_parts(self._gelu_parts)
+        projected_biases = forward.kernels.sum_parts(self._token_parts).flatten(1)
+        outer = weight_grad(self._outer, forward.active)
+        hidden = weight_grad(forward.hidden, forward.again)
+        middle = weight_grad(self._middle, forward.mixed)
+        projected = weight_grad(self._projected, forward.normed)
         for number, block in enumerate(blocks):
             grads[block.norm1.weight], grads[block.norm1.bias], bias = norms[number]
             if number:

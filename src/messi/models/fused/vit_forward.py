@@ -1,4 +1,4 @@
-"""The forward pass of a vision transformer; ``vit`` explains what is special about it.
+"""The forward pass of a vision transformer; ``vit`` explains how it differs from timm's.
 
 Legend: B images, T tokens, N = B T rows, W width, F all blocks but the last.
 """
@@ -12,7 +12,7 @@ from messi.models.fused.precision import low_copies
 
 
 class Forward:
-    """The forward pass, and what the backward pass needs of it.
+    """The forward pass, and the results that the backward pass needs.
 
     The inputs of the matrix products are stored in stacks, one layer for each of the F blocks. The backward pass then
     computes the weight gradients of all blocks in one product; a single one is too small to fill a GPU.
@@ -50,7 +50,7 @@ class Forward:
         return self._last_block(x, branch, bias)
 
     def _block(self, number: int, block: Any, x: Tensor, branch: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Compute a block; return the sum before its MLP and what must still be added to it."""
+        """Compute a block; return the sum before its MLP and the term that must still be added to it."""
         number *= self._keep
         low, (batch, tokens, _) = self.low, self.shape
         normed, mixed, again, hidden, active = (
@@ -95,7 +95,7 @@ class Forward:
 
 
 def _table(network: Any) -> Tensor:
-    """Return what is added to the projected patches: class token, bias and positions, [T, W]."""
+    """Return the sum that is added to the projected patches: class token, bias and positions, [T, W]."""
     bias = network.patch_embed.proj.bias.expand(network.patch_embed.num_patches, -1)
     table: Tensor = torch.cat([network.cls_token[0], bias]) + network.pos_embed[0]
     return table

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 _ROWS = 4
 _WARPS = 1056
-"""Of all programs together: eight per multiprocessor of an H200, for which this and the tiles were tuned."""
+"""Total number of warps: eight per multiprocessor of an H200, for which this and the tiles were tuned."""
 _TILE = 256
 
 
@@ -58,7 +58,7 @@ def add_norm_backward(
     total_grad: Tensor, normed_grad: Tensor, total: Tensor, statistics: Tensor, weight: Tensor, grad: Tensor,
     parts: Tensor,
 ) -> None:  # fmt: skip
-    """Write the gradient of the sum into ``grad`` [N, W], and parts of those of weight, shift and bias [P, 3, W]."""
+    """Write the gradient of the sum into ``grad`` [N, W], and parts of weight, shift and bias gradients [P, 3, W]."""
     rows, width = total.shape
     with torch.cuda.device_of(total):
         _add_norm_backward[(len(parts),)](
@@ -216,7 +216,7 @@ def _gelu_backward(grad, hidden, parts, rows, width, ROWS: tl.constexpr, BLOCK: 
 
 @triton.jit
 def _normal(value):
-    """Return distribution and density of the standard normal law; Abramowitz and Stegun 7.1.26, accurate to 1.5e-7.
+    """Return CDF and density of the standard normal distribution (Abramowitz and Stegun 7.1.26, accurate to 1.5e-7).
 
     Both share one exponential: with the erf of the library, GELU would be bound by arithmetic, not by memory.
     """

@@ -1,9 +1,9 @@
-// What a page does besides being read: tables sort, values show on pointing, text is copied. All of it is optional.
+// Optional behaviour of a page: sort tables, show the value under the pointer, copy text.
 (() => {
   "use strict";
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-  // Tables: a button in every head; numbers start with the highest, texts with the first, and what is missing stays last.
+  // Tables: a button in every head; numbers start with the highest, texts with the first, and missing values stay last.
   const order = new Intl.Collator("en", { numeric: true });
   const NUMBER = /^[-\u2212]?\d[\d.]*(e[-+]?\d+)?(?=\s|$)/;
   const text = (row, column) => (row.cells[column].dataset.value ?? row.cells[column].innerText.trim()) || "–";
@@ -37,7 +37,7 @@
     button.addEventListener("click", () => sort(head));
   }
 
-  // Values on pointing: a title becomes a box of our own, which touch and the keyboard reach, too.
+  // Tooltips: a title becomes a box that touch and the keyboard can reach, too.
   const box = document.createElement("div");
   box.className = "tipbox";
   box.hidden = true;
@@ -100,7 +100,7 @@
   }
   document.addEventListener("scroll", follow, { capture: true, passive: true });
 
-  // The keyboard: a chart is one stop of the tab key, and arrows lead through its values.
+  // The keyboard: the tab key reaches a chart, and the arrow keys move through its values.
   for (const group of all(".rove")) {
     const items = all(".tip", group);
     items.forEach((item, place) => item.setAttribute("tabindex", place ? "-1" : "0"));
@@ -119,7 +119,7 @@
     });
   }
 
-  // The legend of an embedding: pointing at an entry, or focusing it, leaves only its points bright.
+  // The legend of an embedding: pointing at an entry, or focusing it, dims all other points.
   for (const key of all(".embedding .keys li")) {
     const plots = key.closest(".embedding");
     const light = (on) => {
@@ -131,7 +131,7 @@
     ["pointerleave", "blur"].forEach((kind) => key.addEventListener(kind, () => light(false)));
   }
 
-  // Text to copy.
+  // A button that copies text.
   for (const block of all("pre.copy")) {
     const button = document.createElement("button");
     button.type = "button";
@@ -150,6 +150,6 @@
     });
   }
 
-  // Paper cannot be unfolded.
+  // Printed pages cannot be unfolded, so everything is opened.
   addEventListener("beforeprint", () => all("details").forEach((part) => { part.open = true; }));
 })();

@@ -20,7 +20,7 @@ from messi.engine.interrupt import Interrupted
 from messi.sweeps.launchers.common.base import Launcher
 from messi.sweeps.launchers.common.mps import shared_gpu
 from messi.sweeps.one_run import do_run
-from messi.sweeps.plan import Outcome, Plan, Planned
+from messi.sweeps.plan import Outcome, Plan, PlannedRun
 
 _AFTER_SIGNAL = 128
 """A process that a signal stopped exits with this plus the number of the signal, as in a shell."""
@@ -79,7 +79,7 @@ class Worker:
 
     def __init__(self, device: str, threads: int) -> None:
         self._device, self._threads = device, threads
-        self.run: Planned | None = None
+        self.run: PlannedRun | None = None
         self.start()
 
     def start(self) -> None:
@@ -89,7 +89,7 @@ class Worker:
         self._process.start()
         theirs.close()
 
-    def begin(self, run: Planned, plan: Plan) -> None:
+    def begin(self, run: PlannedRun, plan: Plan) -> None:
         """Send the process a run, after replacing it if it has died."""
         if not self._process.is_alive():
             self.start()

@@ -27,7 +27,7 @@ class DataConfig(Config, ABC):
     """The default encoder for this data."""
     augmentation: ClassVar[Augmentation]
     """The default augmentation for this data."""
-    places: ClassVar[tuple[str, ...]] = ("path", "root", "digits")
+    location_fields: ClassVar[tuple[str, ...]] = ("path", "root", "digits")
     """The fields that locate the data. Data with the same fingerprint is the same data wherever it is stored."""
 
     @abstractmethod

@@ -18,7 +18,7 @@ from messi.core.text import bytes_text
 _DAMAGE = (
     *(EOFError, OSError, RuntimeError, SyntaxError, TypeError, ValueError, KeyError, OverflowError),
     *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
-)  # numpy reads a header as Python
+)  # numpy parses a header as Python
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _SHARE = 0.5
 """Fraction of the machine's memory that an array may take: it is copied once."""

@@ -1,4 +1,4 @@
-"""What ``--data`` can name."""
+"""The option ``--data``: find the data set or the files that it names."""
 
 from pathlib import Path
 
@@ -33,8 +33,8 @@ def find_data(name: str) -> DataConfig:
     )
 
 
-def called(data: DataConfig) -> str:
-    """Return a name for files about some data: the name of its folder or file, or of the data set."""
+def data_label(data: DataConfig) -> str:
+    """Return a short name for progress lines and output files: that of the folder or file, or of the data set."""
     if data.name not in BY_PATH:
         return data.name
     path = Path(data.to_dict()["path"]).resolve()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from messi.cli.common.sources import BY_PATH, find_data
+from messi.cli.common.data_option import BY_PATH, find_data
 from messi.core.errors import MessiError
 from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.common.base import DATASETS

@@ -1,4 +1,4 @@
-"""Saving results: a dated page under ``benchmarks/results`` with the command that produced it."""
+"""What all benchmarks share: their option, printing and saving a dated table, and the description of the GPU."""
 
 import argparse
 import datetime
