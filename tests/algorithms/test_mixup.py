@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from messi.algorithms.mixup import Mixup, partners
@@ -29,27 +29,27 @@ def drawn(domains: Tensor, num_domains: int, *, seed: int) -> Tensor:
 
 
 class TestPartners:
-    @pytest.mark.parametrize("seed", range(20))
-    def test_the_domains_form_one_cycle(self, seed: int) -> None:
-        found = drawn(RAGGED, 6, seed=seed)
-        following = {(int(RAGGED[index]), int(RAGGED[partner])) for index, partner in enumerate(found)}
-        assert len(following) == 4  # one for each present domain
-        steps, domain, seen = dict(following), 0, []
-        for _ in range(4):
-            seen.append(domain)
-            domain = steps[domain]
-        assert domain == 0
-        assert sorted(seen) == [0, 1, 3, 4]
+    def test_the_domains_form_one_cycle(self) -> None:
+        for seed in range(20):
+            found = drawn(RAGGED, 6, seed=seed)
+            following = {(int(RAGGED[index]), int(RAGGED[partner])) for index, partner in enumerate(found)}
+            assert len(following) == 4, f"seed {seed}: one for each present domain"
+            steps, domain, seen = dict(following), 0, []
+            for _ in range(4):
+                seen.append(domain)
+                domain = steps[domain]
+            assert domain == 0, f"seed {seed}"
+            assert sorted(seen) == [0, 1, 3, 4], f"seed {seed}"
 
-    @pytest.mark.parametrize("seed", range(20))
-    def test_the_partner_has_the_same_rank_modulo_the_size_of_its_domain(self, seed: int) -> None:
+    def test_the_partner_has_the_same_rank_modulo_the_size_of_its_domain(self) -> None:
         places: dict[int, list[int]] = {}
         for index, domain in enumerate(RAGGED.tolist()):
             places.setdefault(domain, []).append(index)
-        for index, partner in enumerate(drawn(RAGGED, 6, seed=seed).tolist()):
-            its_domain = places[int(RAGGED[partner])]
-            rank = places[int(RAGGED[index])].index(index)
-            assert partner == its_domain[rank % len(its_domain)]
+        for seed in range(20):
+            for index, partner in enumerate(drawn(RAGGED, 6, seed=seed).tolist()):
+                its_domain = places[int(RAGGED[partner])]
+                rank = places[int(RAGGED[index])].index(index)
+                assert partner == its_domain[rank % len(its_domain)], f"seed {seed}, example {index}"
 
     def test_all_cycles_are_drawn_equally_often(self) -> None:
         # Three domains have two cycles; 0 is followed by 1 in one of them.
@@ -123,12 +123,22 @@ class TestLoss:
         assert drawn_shares[:, :3].var().item() == pytest.approx(variance, rel=0.1)
         assert drawn_shares.isfinite().all()
 
-    def test_images_are_mixed_whole(self) -> None:
+    def test_an_image_has_one_mixing_weight_for_all_its_pixels(self) -> None:
+        torch.manual_seed(0)
         task = Task(input_shape=(3, 28, 28), num_classes=2, num_domains=2)
-        algorithm = Mixup(Mixup.Config(), task=task, encoder=EncoderConfig(backbone="tiny_cnn"))
+        algorithm = Mixup(Mixup.Config(alpha=1.0), task=task, encoder=EncoderConfig(backbone="tiny_cnn"))
+        encoded: list[Tensor] = []
+
+        def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            encoded.extend(inputs)
+
+        algorithm.encoder.register_forward_pre_hook(keep)
         domains = torch.tensor([0, 1, 1, 0])
-        batch = Batch(inputs=torch.randn(4, 3, 28, 28), labels=torch.tensor([0, 1, 0, 1]), domains=domains)
-        assert algorithm.loss(batch)["cls"].isfinite()
+        flat = domains.float()[:, None, None, None].expand(4, 3, 28, 28)
+        algorithm.loss(Batch(inputs=flat, labels=torch.tensor([0, 1, 0, 1]), domains=domains))
+        (mixed,) = encoded
+        assert torch.equal(mixed, mixed[:, :1, :1, :1].expand_as(mixed))
+        assert mixed.unique().numel() == 2, "one weight per domain"
 
 
 def test_the_default_is_domainbeds() -> None:

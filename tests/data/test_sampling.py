@@ -205,10 +205,10 @@ def interrupted_and_uninterrupted(config: RunConfig, folder: Path, stops: list[S
     """Return the files of a run that was interrupted several times, and of one that was not."""
     for stop in stops:
         with pytest.raises((ZeroDivisionError, Interrupted)):
-            run(config, out=folder / "stopped", device="cpu", observers=[stop])
-    for name in ("stopped", "undisturbed"):
+            run(config, out=folder / "interrupted", device="cpu", observers=[stop])
+    for name in ("interrupted", "uninterrupted"):
         run(config, out=folder / name, device="cpu")
-    return [{file: (folder / name / file).read_bytes() for file in FILES} for name in ("stopped", "undisturbed")]
+    return [{file: (folder / name / file).read_bytes() for file in FILES} for name in ("interrupted", "uninterrupted")]
 
 
 @EVERY_KIND
@@ -223,8 +223,10 @@ def test_a_resumed_run_draws_the_same_examples(kind: Sampling, few: int | None, 
             steps=70, evaluate_every=20, log_every=7, batch_per_domain=8, sampling=kind, domains_per_batch=few
         ),
     )
-    stopped, undisturbed = interrupted_and_uninterrupted(config, tmp_path, [Stops(66, "crash"), Stops(67, "signal")])
-    assert stopped == undisturbed
+    interrupted, uninterrupted = interrupted_and_uninterrupted(
+        config, tmp_path, [Stops(66, "crash"), Stops(67, "signal")]
+    )
+    assert interrupted == uninterrupted
 
 
 def test_a_resumed_run_on_augmented_images_ends_with_the_same_weights(
@@ -246,5 +248,7 @@ def test_a_resumed_run_on_augmented_images_ends_with_the_same_weights(
         ),
     )
     assert config.resolved().training.augmentation == "domainbed"
-    stopped, undisturbed = interrupted_and_uninterrupted(config, tmp_path, [Stops(2, "signal"), Stops(6, "crash")])
-    assert stopped == undisturbed
+    interrupted, uninterrupted = interrupted_and_uninterrupted(
+        config, tmp_path, [Stops(2, "signal"), Stops(6, "crash")]
+    )
+    assert interrupted == uninterrupted

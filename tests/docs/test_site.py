@@ -59,6 +59,7 @@ def own_pages(site: Path) -> list[Path]:
 
 def test_every_link_leads_to_a_file_and_an_anchor(site: Path) -> None:
     pages = {page: Links(page) for page in own_pages(site)}
+    assert sum(len(found.links) for found in pages.values()) > len(pages) > 20
     broken = []
     for page, found in pages.items():
         for link in found.links:
@@ -75,6 +76,7 @@ def test_every_link_leads_to_a_file_and_an_anchor(site: Path) -> None:
 
 def test_nothing_is_loaded_from_the_network(site: Path) -> None:
     loaded = {source for page in own_pages(site) for source in Links(page).loaded}
+    assert loaded
     assert not [source for source in loaded if source.startswith(("http:", "https:", "//"))]
 
 

@@ -1,6 +1,9 @@
-"""A run in a separate process that kills itself with a real SIGKILL where the test requests it.
+"""Runs in separate processes that kill themselves with a real SIGKILL where the test requests it.
 
-usage: driver.py FOLDER [step:N | sync:N | save:N | term:N | int:N] [hold:FILE-N] [--OPTION=VALUE of messi train]
+Every line of input is a request, a JSON list of two output files and the arguments of a run. Each run is a fork of this
+process, because importing torch again would take longer than the run. The exit code of each is printed.
+
+arguments: FOLDER [step:N | sync:N | save:N | term:N | int:N] [hold:FILE-N] [--OPTION=VALUE of messi train]
   step:N  after step N
   sync:N  at the N-th fsync: the new file is written, but not yet renamed
   save:N  in the middle of the N-th write of a safetensors file
@@ -17,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from messi.cli import train as command
 from messi.cli.main import main
 from messi.core import files, tensorfile
 
@@ -107,14 +111,27 @@ def arm(place: str) -> None:
     elif how == "hold":
         hold_save(number)
     else:
-        import messi.cli.train as command  # noqa: PLC0415
-
         signals = {"step": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
         setattr(command, "progress", lambda *_: SignalAfterStep(int(number), signals[how]))  # noqa: B010
 
 
+def next_request() -> list[str]:
+    """Return the arguments of a request in the fork for it; the first process ends with its input."""
+    for line in sys.stdin:
+        *outputs, arguments = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            for number, file in enumerate(outputs, start=1):
+                os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+            return list(arguments)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+    sys.exit()
+
+
 if __name__ == "__main__":
-    folder, *places = sys.argv[1:]
+    folder, *places = next_request()
     given = [place for place in places if place.startswith("--")]
     for place in places:
         if place not in given:

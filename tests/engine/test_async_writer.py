@@ -259,9 +259,9 @@ def test_a_run_whose_last_write_fails_is_unfinished_and_keeps_the_earlier_checkp
     assert last_step(tmp_path / "run") == kept
     assert not RunDir(tmp_path / "run").result.exists()
     run(quick_config, out=tmp_path / "run", device="cpu")
-    run(quick_config, out=tmp_path / "undisturbed", device="cpu")
+    run(quick_config, out=tmp_path / "uninterrupted", device="cpu")
     for name in ("records.jsonl", "model.safetensors", "last.safetensors", "result.json"):
-        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "uninterrupted" / name).read_bytes()
 
 
 def test_records_are_on_the_disk_before_the_checkpoint_that_includes_them(

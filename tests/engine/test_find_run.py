@@ -67,17 +67,17 @@ def test_an_interrupted_run_resumes_with_renamed_data_and_ends_with_the_same_bit
 ) -> None:
     make_folder()
     before = config_of(Folder(path="images"))
-    undisturbed = contents(run(before, out="undisturbed", device="cpu").path)
+    uninterrupted = contents(run(before, out="uninterrupted", device="cpu").path)
     with pytest.raises(Interrupted, match="Stopped erm with target photo after step 4 of 6"):
         run(before, out=out, device="cpu", observers=[StopAfterStep(3)])
     Path("images").rename("renamed")
     result = run(config_of(Folder(path=str(tmp_path / "renamed"))), out=out, device="cpu")
     assert result.fresh
-    assert contents(result.path) == undisturbed
+    assert contents(result.path) == uninterrupted
     assert len(list(Path().glob("runs/*"))) == (0 if out else 1)
     again = run(config_of(Folder(path="renamed")), out=out, device="cpu")
     assert again == dataclasses.replace(result, fresh=False)
-    assert contents(result.path) == undisturbed
+    assert contents(result.path) == uninterrupted
 
 
 def test_a_run_in_the_default_folder_is_found_and_this_is_reported(

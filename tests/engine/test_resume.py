@@ -1,10 +1,10 @@
-"""Repeating the command of a killed run gives the same bits as an undisturbed run, wherever it was killed."""
+"""Repeating the command of a killed run gives the same bits as an uninterrupted run, wherever it was killed."""
 
 import json
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -12,13 +12,8 @@ from messi.core.records import TrainRecord
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors
 
-DRIVER = Path(__file__).with_name("driver.py")
+Drive = Callable[..., CompletedProcess[str]]
 FILES = ("model.safetensors", "last.safetensors", "seen.safetensors", "records.jsonl", "result.json", "run.json")
-
-
-def drive(folder: Path, *places: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(DRIVER), str(folder), *places]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -26,8 +21,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("undisturbed")
+def uninterrupted(drive: Drive, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("uninterrupted")
     done = drive(folder / "run")
     assert done.returncode == 0, done.stderr
     return contents(folder / "run")
@@ -38,7 +33,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     [
         pytest.param(["step:1", "step:7", "step:22"], id="between steps, three times"),
         pytest.param(["sync:1"], id="while the run folder is described"),
-        pytest.param(["save:1"], id="in the middle of writing what was seen"),
+        pytest.param(["save:1"], id="in the middle of writing the seen examples"),
         pytest.param(["save:2", "save:2"], id="in the middle of writing the model, then the first checkpoint"),
         pytest.param(["save:4", "sync:9"], id="in the middle of a later checkpoint, then before a rename"),
         pytest.param(["step:23"], id="between the last step and the final evaluation"),
@@ -47,31 +42,31 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         pytest.param(["hold:last-15 step:19", "hold:last-23 step:23"], id="and of a later one, then at the last"),
     ],
 )
-def test_a_killed_and_resumed_run_equals_an_undisturbed_one(
-    tmp_path: Path, undisturbed: dict[str, bytes], places: list[str]
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(
+    drive: Drive, tmp_path: Path, uninterrupted: dict[str, bytes], places: list[str]
 ) -> None:
     folder = tmp_path / "run"
     for place in places:
         assert drive(folder, *place.split()).returncode == -signal.SIGKILL
     done = drive(folder)
     assert done.returncode == 0, done.stderr
-    assert contents(folder) == undisturbed
+    assert contents(folder) == uninterrupted
     assert list(folder.glob("*.tmp")) == []
 
 
 def test_a_run_killed_while_it_saves_the_selected_model_saves_it_again(
-    tmp_path: Path, undisturbed: dict[str, bytes]
+    drive: Drive, tmp_path: Path, uninterrupted: dict[str, bytes]
 ) -> None:
     """If the checkpoint were written before the model, training would resume from it and never save that model."""
-    folder, selected = tmp_path / "run", json.loads(undisturbed["result.json"])["selected_step"]
+    folder, selected = tmp_path / "run", json.loads(uninterrupted["result.json"])["selected_step"]
     killed = drive(folder, f"hold:model-{selected}", f"step:{min(selected + 1, 23)}")
     assert killed.returncode == -signal.SIGKILL
     assert drive(folder).returncode == 0
-    assert contents(folder) == undisturbed
+    assert contents(folder) == uninterrupted
 
 
 def test_a_process_killed_while_it_writes_keeps_the_earlier_checkpoint(
-    tmp_path: Path, undisturbed: dict[str, bytes]
+    drive: Drive, tmp_path: Path, uninterrupted: dict[str, bytes]
 ) -> None:
     folder = RunDir(tmp_path / "run")
     assert drive(folder.path, "int:7").returncode == 130
@@ -84,12 +79,12 @@ def test_a_process_killed_while_it_writes_keeps_the_earlier_checkpoint(
     assert folder.last.read_bytes() == before
     assert len(list(folder.path.glob("*.tmp"))) == 1
     assert drive(folder.path).returncode == 0
-    assert contents(folder.path) == undisturbed
+    assert contents(folder.path) == uninterrupted
 
 
 @pytest.mark.parametrize("how", ["int", "term"])
 def test_a_requested_stop_is_clean_and_the_run_resumes_from_that_step(
-    tmp_path: Path, undisturbed: dict[str, bytes], how: str
+    drive: Drive, tmp_path: Path, uninterrupted: dict[str, bytes], how: str
 ) -> None:
     folder = tmp_path / "run"
     stopped = drive(folder, f"{how}:7")
@@ -101,10 +96,10 @@ def test_a_requested_stop_is_clean_and_the_run_resumes_from_that_step(
     assert "Traceback" not in stopped.stderr
     done = drive(folder)
     assert "resuming after step 8 of 23" in done.stdout
-    assert contents(folder) == undisturbed
+    assert contents(folder) == uninterrupted
 
 
-def test_a_finished_run_is_reported_and_not_changed(tmp_path: Path) -> None:
+def test_a_finished_run_is_reported_and_not_changed(drive: Drive, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     drive(folder)
     before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.rglob("*") if file.is_file()}

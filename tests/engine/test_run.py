@@ -231,6 +231,6 @@ def test_a_full_disk_stops_the_run_and_keeps_the_earlier_checkpoint(
     assert list(out.glob("*.tmp")) == []
     filler.unlink()
     run(quick_config, out=out, device="cpu")
-    run(quick_config, out=tmp_path / "undisturbed", device="cpu")
+    run(quick_config, out=tmp_path / "uninterrupted", device="cpu")
     for name in ("records.jsonl", "model.safetensors", "last.safetensors"):
-        assert (out / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
+        assert (out / name).read_bytes() == (tmp_path / "uninterrupted" / name).read_bytes()

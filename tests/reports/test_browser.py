@@ -118,6 +118,7 @@ def test_all_text_can_be_read(tmp_path: Path, view: View) -> None:
     page.locator("details").evaluate_all("all => all.forEach(part => { part.open = true; })")
     text = page.locator("p, th, td, h1, h2, h3, h4, a, dt, dd, li, label, button, summary, span, pre")
     faint = text.evaluate_all(f"all => all.filter(e => ({CONTRAST})(e) < 4.5).map(e => e.innerText)")
+    assert text.count() > 100
     assert faint == []
 
 

@@ -3,10 +3,9 @@
 import dataclasses
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any, NamedTuple
 
 import pytest
@@ -228,13 +227,11 @@ def test_a_run_interrupted_anywhere_ends_with_the_same_bits(tmp_path: Path, opti
 
 
 def test_a_killed_command_resumes_to_the_same_bits_and_its_report_names_the_steps(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    drive: Callable[..., CompletedProcess[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is killed after step 17, with the checkpoint of step 15 half written, and resumes from step 10."""
     swad = ["--averaging=swad", "--swad-optimum-patience=2", "--swad-tolerance=0.5", "--learning-rate=0.2"]
-    driver = [sys.executable, str(Path(__file__).parents[1] / "driver.py"), str(tmp_path / "run"), *swad]
-    kill = subprocess.run([*driver, "hold:last-15", "step:17"], capture_output=True, check=False, timeout=300)
-    assert kill.returncode == -signal.SIGKILL
+    assert drive(tmp_path / "run", *swad, "hold:last-15", "step:17").returncode == -signal.SIGKILL
     options = "--data two_subsets --per-domain 60 --target b2 --steps 23 --evaluate-every 5 --log-every 3"
     more = "--batch-per-domain 8 --balance-momentum 0.5 --device cpu --out"
     for name in ("run", "whole"):
