@@ -106,7 +106,7 @@ def test_every_example_may_be_the_first_of_an_epoch() -> None:
 
 
 def test_class_balanced_sampling_draws_the_classes_of_a_domain_equally_often() -> None:
-    """270 of class 0, 27 of class 2 and 3 of class 5; class 5 alone in the other domain."""
+    """270 of class 0, 27 of class 2 and 3 of class 5; only class 5 in the other domain."""
     uneven = torch.cat([torch.full((n,), label) for n, label in ((270, 0), (27, 2), (3, 5))])
     uneven = uneven[torch.randperm(300, generator=torch.Generator().manual_seed(0))]
     labels = [uneven, torch.full((40,), 5)]

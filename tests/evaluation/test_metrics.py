@@ -19,7 +19,7 @@ def test_macro_f1_by_hand() -> None:
 
 
 def test_macro_f1_is_the_mean_over_the_classes_that_occur() -> None:
-    """Class 3 is predicted once but never occurs: it lowers the recall of class 0 and has no F1 of its own."""
+    """Class 3 is predicted once but never occurs: it lowers the recall of class 0 and has no F1 itself."""
     labels = torch.tensor([0, 0, 1])
     assert macro_f1(class_counts(answers(0, 3, 1), labels)) == (2 / 3 + 1) / 2
 

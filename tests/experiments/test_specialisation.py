@@ -125,7 +125,7 @@ def test_a_missing_model_leaves_its_cells_empty(tmp_path: Path, monkeypatch: pyt
     assert isinstance(table, Table)
     for column in table.columns:
         assert cell_of(table, column.name, "MESSI w/o L_div").ours is not None
-        assert cell_of(table, column.name, "MESSI").ours is None, "a1 alone is no mean over targets"
+        assert cell_of(table, column.name, "MESSI").ours is None, "a1 alone is not a mean over targets"
         assert cell_of(table, column.name, "MESSI").state == "incomplete"
     (note,) = table.footnotes
     assert note.startswith(f"model.safetensors is missing in {gone.name}, so what its experts do on the target ")
@@ -136,5 +136,7 @@ def test_unfinished_runs_are_left_out(tmp_path: Path, monkeypatch: pytest.Monkey
     table, *figures = reported(experiment, tiny_results(tmp_path, experiment, monkeypatch, runs=1))
     assert isinstance(table, Table)
     assert {cell.state for row in table.rows for cell in row.cells} == {"incomplete"}
-    assert {cell.ours for row in table.rows for cell in row.cells} == {None}, "one of two targets is no mean over them"
+    assert {cell.ours for row in table.rows for cell in row.cells} == {None}, (
+        "one of two targets is not a mean over targets"
+    )
     assert [figure.name for figure in figures] == ["specialisation_messi_without_div"]

@@ -102,7 +102,7 @@ def test_the_distributions_of_other_pairs_break_proposition_2(monkeypatch: pytes
 
 
 def test_a_pair_left_out_breaks_theorem_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the pair (0, 1) is never penalised, a set of domains counts as invariant that is not."""
+    """If the pair (0, 1) is never penalised, a set of domains is accepted as invariant although it is not."""
     free = [dataclasses.replace(s, penalties=s.penalties * (np.arange(6) > 0)) for s in surveys()]
     with_surveys(monkeypatch, free)
     assert not global_invariance.shrinking_set().holds

@@ -119,7 +119,7 @@ def test_a_caption_explains_the_signs_that_occur_and_no_others() -> None:
     both = [panel(Series("a", single)), panel(Series("a", spread, paper={1.0: 2.0}))]
     assert explained_caption("What", both) == f"What; bands are one deviation over seeds, {rings}."
     *_, legend = [one for one in elements(line_figure(both), "circle") if one.get("class") == "ring"]
-    assert legend.get("cx") == "11"  # within the sample of the legend, beside "the paper"
+    assert legend.get("cx") == "11"  # within the sample of the legend, next to "the paper"
 
 
 def test_a_level_is_within_the_plot() -> None:

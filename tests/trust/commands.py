@@ -59,7 +59,7 @@ class Call:
     partial: None = None
 
     def __call__(self) -> Reply:
-        """Call it; a MessiError counts as exit code 2."""
+        """Call it; a MessiError is exit code 2."""
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             try:

@@ -130,7 +130,7 @@ def test_a_bump_between_low_losses_is_averaged_as_well(record: Callable[..., Rec
 
 
 def test_all_networks_of_a_method_are_averaged(record: Callable[..., Recorded]) -> None:
-    """Fish has a second network with a step of its own."""
+    """Fish has a second network with its own step."""
     done = record("fish", learning_rate=0.1)
     names = {name.partition(".")[0] for name in done.states[-1]}
     assert len(names) > 1, names
