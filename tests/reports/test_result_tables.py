@@ -93,23 +93,6 @@ def test_percent_has_one_decimal(share: float, text: str) -> None:
     assert percent(share) == text
 
 
-def held_out(folder: Path, algorithm: str, accuracies: dict[tuple[str, int], float]) -> list[Path]:
-    samples = {
-        (target, seed): Sample(algorithm=algorithm, experts=(), seed=seed, targets={target: accuracy}, images=False)
-        for (target, seed), accuracy in accuracies.items()
-    }
-    return [sample.write(folder / f"{algorithm}-{target}-{seed}") for (target, seed), sample in samples.items()]
-
-
-FULL = {("art", 0): 0.5, ("art", 1): 0.6, ("photo", 0): 0.9, ("photo", 1): 0.8}
-PART = {("art", 0): 0.7, ("photo", 0): 0.7, ("photo", 1): 0.9}
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
-    return [*held_out(tmp_path, "erm", FULL), *held_out(tmp_path, "coral", PART)]
-
-
 def methods_of(paths: list[Path]) -> MethodResults:
     table = method_results([read_run(path) for path in paths])
     assert table is not None

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from messi.reports.result_tables import (
     result_rows,
 )
@@ -45,23 +43,6 @@ def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(tmp_path: Path)
 def test_the_title_names_methods_and_data(tmp_path: Path) -> None:
     paths = [Sample(algorithm=name).write(tmp_path / name) for name in ("erm", "coral", "messi")]
     assert title([read_run(path) for path in paths]) == "erm, coral and messi on pets"
-
-
-def held_out(folder: Path, algorithm: str, accuracies: dict[tuple[str, int], float]) -> list[Path]:
-    samples = {
-        (target, seed): Sample(algorithm=algorithm, experts=(), seed=seed, targets={target: accuracy}, images=False)
-        for (target, seed), accuracy in accuracies.items()
-    }
-    return [sample.write(folder / f"{algorithm}-{target}-{seed}") for (target, seed), sample in samples.items()]
-
-
-FULL = {("art", 0): 0.5, ("art", 1): 0.6, ("photo", 0): 0.9, ("photo", 1): 0.8}
-PART = {("art", 0): 0.7, ("photo", 0): 0.7, ("photo", 1): 0.9}
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
-    return [*held_out(tmp_path, "erm", FULL), *held_out(tmp_path, "coral", PART)]
 
 
 def test_the_summary_of_domains_held_out_in_turn(paths: list[Path]) -> None:
