@@ -1,6 +1,6 @@
 """Make docs/assets/report.png: three parts of the page that ``messi demo`` writes, side by side.
 
-python docs/hooks/screenshot.py runs/demo/report.html
+python .ci/screenshot.py runs/demo/report.html
 """
 
 import io
@@ -13,7 +13,7 @@ from playwright.sync_api import sync_playwright
 
 WIDTH, HEIGHT = 760, 860
 PARTS = ("h1", "#curves h2", "text=Examples by expert")
-OUT = Path(__file__).parents[1] / "assets" / "report.png"
+OUT = Path(__file__).parents[1] / "docs" / "assets" / "report.png"
 
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
