@@ -9,7 +9,7 @@ import torch
 
 from messi.algorithms.common.base import LossAlgorithm
 from messi.algorithms.erm import ERM
-from messi.algorithms.messi import MESSI
+from messi.algorithms.messi import MESSI, PairReduction
 from messi.core import gpu_kernels
 from messi.core.batch import Batch, InputSpec, LossTerms, Task
 from messi.core.records import EvaluationRecord, TrainRecord
@@ -190,7 +190,22 @@ class Waiting(ERM):
         return {"cls": terms["cls"] * (1.0 if terms["cls"].item() < 1e9 else 0.0)}
 
 
-@pytest.mark.parametrize("kind", [ERM, MESSI, WithDropout])
+class WithHeadOptions(MESSI):
+    """Counts its steps, moves a bias after them and drops units of experts, whose number is odd."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(MESSI.Config):
+        """Every option of router, regularisers and experts."""
+
+        diversity_reduction: PairReduction = "mean"
+        regulariser_ramp: int = 6
+        load_rate: float = 0.01
+        expert_ratio: float = 0.29
+        expert_dropout: float = 0.2
+        normalised_experts: bool = True
+
+
+@pytest.mark.parametrize("kind", [ERM, MESSI, WithDropout, WithHeadOptions])
 def test_captured_and_eager_steps_give_the_same_bits(kind: type[LossAlgorithm]) -> None:
     given = batches(8)
     (eager, wanted), (captured, found) = (trained(kind, given, capture=capture) for capture in (False, True))
