@@ -183,9 +183,9 @@ def test_normalised_experts_have_unit_size_which_no_gradient_changes(features: t
             weight.mul_(100)  # the constant that guards the division vanishes beside such outputs
     value = (head(features).experts * torch.randn(EXPERTS, 7, WIDTH)).sum()
     gradients = torch.autograd.grad(value, last)
-    along = sum((gradient * weight).sum((1, 2)) for gradient, weight in zip(gradients, last, strict=True))
-    across = sum(gradient.norm() * weight.norm() for gradient, weight in zip(gradients, last, strict=True))
-    assert (along.abs() < 1e-5 * across).all()
+    along = torch.stack([(one * weight).sum((1, 2)) for one, weight in zip(gradients, last, strict=True)]).sum(0)
+    sizes = torch.stack([one.norm() * weight.norm() for one, weight in zip(gradients, last, strict=True)])
+    assert (along.abs() < 1e-5 * sizes.sum()).all()
 
 
 def test_unit_rms_equals_torchs_function_and_is_finite_at_zero() -> None:
@@ -212,7 +212,7 @@ def test_the_load_bias_is_added_to_the_routers_logits_and_gets_no_gradient(
     assert biased.load_bias is not None
     biased.load_bias.copy_(torch.tensor([1.0, -2.0, 0.5]))
     # Without its flag too: code that freezes and thaws parameters may set it.
-    biased.load_bias.requires_grad_(requires_grad=True)
+    biased.load_bias.requires_grad = True
     output = biased(features)
     scores = (biased.router(features) + biased.load_bias).softmax(-1)
     torch.testing.assert_close(output.routing, scores)
