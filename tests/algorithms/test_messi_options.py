@@ -74,10 +74,8 @@ def test_the_load_bias_is_moved_once_a_step_and_by_nothing_else(
     stepper = adam(algorithm, flatness)
     bias, average = torch.zeros(6), torch.full((6,), 1 / 6)
     for step in range(1, 5):
-        average = (
-            momentum * average
-            + (1 - momentum) * algorithm.head(algorithm.encoder(batch.inputs)).routing.mean(0).detach()
-        )
+        routing = algorithm.head(algorithm.encoder(batch.inputs)).routing.detach()
+        average = momentum * average + (1 - momentum) * routing.mean(0)
         bias += 0.03 * (1 / 6 - average).sign()
         algorithm.update(batch, stepper)
         torch.testing.assert_close(algorithm.state_dict()["head.load_bias"], bias)
