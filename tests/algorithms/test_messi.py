@@ -81,6 +81,7 @@ def test_a_control_differs_only_in_its_selector(selector: Selector) -> None:
         ("epsilon_scale", "absolute", "ssi"),
         ("iterations", 1, "ssi"),
         ("diversity", "frobenius", "div"),
+        ("diversity_reduction", "mean", "div"),
         ("balance_momentum", 0.5, "bal"),
     ],
 )
