@@ -55,7 +55,14 @@ SMALL_IMAGES: dict[ProtocolName, tuple[int, int, int, float, float]] = {
 }
 RECORDED = json.loads(Path(__file__).with_name("recorded_configs.json").read_text())
 """Settings, fingerprints and folder names as version 0.1 computed them."""
-ADDED = {"head_weight_decay": None, "layer_decay": 1.0, "probe_steps": 0, "probe_learning_rate": 1e-3}
+ADDED = {
+    "average_from": 0.02,
+    "ema_decay": 0.999,
+    "head_weight_decay": None,
+    "layer_decay": 1.0,
+    "probe_steps": 0,
+    "probe_learning_rate": 1e-3,
+}
 """Settings that version 0.1 did not have, with the values that compute the same as it did."""
 
 
