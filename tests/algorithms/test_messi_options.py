@@ -74,18 +74,19 @@ def test_the_load_bias_is_moved_once_a_step_and_by_nothing_else(
     stepper = adam(algorithm, flatness)
     bias, average = torch.zeros(6), torch.full((6,), 1 / 6)
     for step in range(1, 5):
-        average = momentum * average + (1 - momentum) * algorithm.predict(batch.inputs).routing.mean(0).detach()
+        routing = algorithm.head(algorithm.encoder(batch.inputs)).routing.detach()
+        average = momentum * average + (1 - momentum) * routing.mean(0)
         bias += 0.03 * (1 / 6 - average).sign()
         algorithm.update(batch, stepper)
-        torch.testing.assert_close(algorithm.head.load_bias.data, bias)
+        torch.testing.assert_close(algorithm.state_dict()["head.load_bias"], bias)
         assert algorithm.steps_taken == step
 
 
 def test_dead_experts_are_revived_in_training_and_counted_by_the_biased_routing() -> None:
-    settings = {"ssi_weight": 0.0, "sparsity_weight": 0.0, "balance_weight": 0.0}
+    plain = MESSI.Config(ssi_weight=0.0, sparsity_weight=0.0, balance_weight=0.0)
     rates = []
     for load_rate in (0.0, 0.05):
-        algorithm, batch = build(MESSI.Config(load_rate=load_rate, **settings))
+        algorithm, batch = build(dataclasses.replace(plain, load_rate=load_rate))
         with torch.no_grad():
             algorithm.head.router.bias.copy_(torch.tensor([9.0, 0.0, 0.0, 0.0, 0.0, 0.0]))
         stepper = adam(algorithm)
@@ -99,8 +100,8 @@ def test_dead_experts_are_revived_in_training_and_counted_by_the_biased_routing(
     assert rates == [5 / 6, 0.0]
 
 
-def test_the_options_change_what_is_mixed_and_aligned() -> None:
-    """The alignment receives the normalised outputs: scaling the last layer changes neither term."""
+def test_no_term_depends_on_the_scale_of_normalised_experts() -> None:
+    """So the alignment cannot be reduced by shrinking them."""
     algorithm, batch = build(MESSI.Config(normalised_experts=True))
     with torch.no_grad():
         for weight in (algorithm.head.experts.weight_out, algorithm.head.experts.bias_out):

@@ -19,8 +19,8 @@ from messi.core.batch import Batch, ExpertUse, Inspection, LossTerms, Prediction
 from messi.core.config import Bounds, LogUniform, OneOf
 from messi.core.cuda_streams import run_concurrently
 from messi.losses.by_domain import domain_mean_cross_entropy
-from messi.losses.ssi.loss import Discrepancy, EpsilonScale, Reduction, ssi_loss
-from messi.losses.ssi.slots import Selector, select
+from messi.losses.ssi.loss import Discrepancy, EpsilonScale, Reduction, require_debiasable, scale_free, ssi_loss
+from messi.losses.ssi.slots import Selector, SlotWeight, select
 from messi.models.encoder import EncoderConfig
 from messi.models.head import HeadOutput, MessiHead
 
@@ -50,10 +50,16 @@ class MESSI(LossAlgorithm):
         """Discrepancy between two cells: entropic optimal transport or squared MMD."""
         selector: Selector = "routing"
         """Which slots are aligned: those given by the routing, or one of the controls in docs/algorithms/messi.md."""
+        slot_weight: SlotWeight = "sigmoid"
+        """Weight of a slot: the paper's product of sigmoids, of routing masses, or of sigmoids centred at 1/M."""
         sharpness: Weight = 4.0
         """alpha: how strongly the routing mass determines the weight of a slot."""
         reduction: Reduction = "mean"
-        """Mean or sum over the active slots."""
+        """Mean or sum over the active slots, or their sum divided by the sum of their weights."""
+        scale_free: bool = False
+        """Whether expert outputs are centred and scaled over the batch before they are aligned."""
+        debiased: bool = False
+        """Whether OT is debiased (the Sinkhorn divergence), so that it is zero for equal distributions."""
         epsilon: Annotated[float, Bounds(above=0)] = 0.1
         """Entropic regularisation of OT."""
         epsilon_scale: EpsilonScale = "relative"
@@ -76,6 +82,10 @@ class MESSI(LossAlgorithm):
         """Dropout between the layers of an expert."""
         normalised_experts: bool = False
         """Divide each expert output by its root mean square before it is mixed and aligned."""
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            require_debiasable(self.discrepancy, debiased=self.debiased)
 
     load: Tensor
     steps_taken: Tensor | None
@@ -132,15 +142,24 @@ class MESSI(LossAlgorithm):
 
     def _invariance(self, out: HeadOutput, batch: Batch) -> Tensor:
         config = self.config
-        routing, labels = select(out.routing, batch.labels, selector=config.selector, num_classes=self.task.num_classes)
+        experts = scale_free(out.experts) if config.scale_free else out.experts
+        routing, labels = select(
+            out.routing,
+            batch.labels,
+            selector=config.selector,
+            num_classes=self.task.num_classes,
+            slot_weight=config.slot_weight,
+        )
         return ssi_loss(
-            out.experts,
+            experts,
             routing,
             labels,
             batch.domains,
             discrepancy=config.discrepancy,
+            slot_weight=config.slot_weight,
             sharpness=config.sharpness,
             reduction=config.reduction,
+            debiased=config.debiased,
             epsilon=config.epsilon,
             epsilon_scale=config.epsilon_scale,
             iterations=config.iterations,

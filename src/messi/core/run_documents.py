@@ -39,6 +39,10 @@ class RunDescription:
     """The fingerprint of the data."""
     seen: str | None = None
     """The checksum of the digests of all examples except the target's; None in files of version 0.1."""
+    start: str | None = None
+    """The checksum of the weights of ``config["start"]``; None if there is no start."""
+    initial: str | None = None
+    """The checksum of the weights before the first step; None in files of earlier versions."""
     classes: tuple[str, ...]
     sources: tuple[str, ...]
     target: tuple[str, ...]
@@ -58,16 +62,36 @@ class RoleScores:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BetterStep:
+    """A single step whose weights score higher on the validation data than the average does, by the selection rule."""
+
+    step: Count
+    score: Share
+    average: Share
+    """The score of the averaged weights."""
+
+    @property
+    def comparison(self) -> str:
+        """Both scores, as a clause."""
+        return (
+            f"step {self.step} alone scores {100 * self.score:.1f} % on validation and the average "
+            f"{100 * self.average:.1f} %"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """``result.json``: the result of a run; written last."""
 
     selection: str
-    """The rule that selected the step, or "swad"."""
+    """The rule that selected the step, or how weights were averaged: "ma", "ema" or "swad"."""
     validation: Role
     """The role that the rule reads."""
     selected_step: Count
     averaged_steps: tuple[Count, Count] | None = None
     """The first and last of the averaged steps; None if the weights are those of one step."""
+    better_step: BetterStep | None = None
+    """None if no single step scored higher than the average, or if nothing was averaged."""
     source_val: dict[str, Share] = field(default_factory=dict)
     target: dict[str, Share] = field(default_factory=dict)
     roles: dict[str, RoleScores] = field(default_factory=dict)

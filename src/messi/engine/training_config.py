@@ -13,7 +13,7 @@ from messi.core.errors import MessiError
 from messi.data.augment import AugmentationConfig
 from messi.data.sampling import SamplingConfig
 from messi.data.splits import SplitConfig
-from messi.engine.averaging.choice import AveragingConfig
+from messi.engine.averaging.config import AveragingConfig
 from messi.engine.stepper import OptimizerConfig
 from messi.evaluation.selection import SelectionConfig
 

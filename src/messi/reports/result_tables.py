@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from messi.core.records import EvaluationRecord, Role
+from messi.core.run_documents import BetterStep
 from messi.reports.runs import FinishedRun, flatten, run_labels
 from messi.reports.statistics import Scores, Summary, Worst, summarise, target_average, worst_target
 from messi.reports.table import Cell, Column, Row, Table
@@ -33,6 +34,8 @@ class ResultRow:
     steps: int
     selected_step: int
     averaged_steps: tuple[int, int] | None
+    better_step: BetterStep | None
+    """A single step that scores higher on the validation data than the average."""
     validation: float
     """The mean over domains of the accuracy on the validation data used for selection."""
     validation_count: int
@@ -168,6 +171,7 @@ def _result(run: FinishedRun, label: str) -> ResultRow:
         steps=run.steps,
         selected_step=run.selected_step,
         averaged_steps=run.averaged_steps,
+        better_step=run.better_step,
         validation=statistics.fmean(record.accuracy for record in validation),
         validation_count=sum(record.count for record in validation),
         targets=tuple(run.selected("target")),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, ExampleRecord, Record, Role, RoutingRecord, TrainRecord
 from messi.core.registry import short_name
-from messi.core.run_documents import Diagnostics
+from messi.core.run_documents import BetterStep, Diagnostics
 from messi.core.rundir import RunDir
 
 RecordType = TypeVar("RecordType", TrainRecord, EvaluationRecord, RoutingRecord, ExampleRecord)
@@ -41,6 +41,7 @@ class FinishedRun:
     selected_step: int
     averaged_steps: tuple[int, int] | None
     """The first and the last of the averaged steps; None if the weights are those of the selected step."""
+    better_step: BetterStep | None
     target_part: str
     protocol: str
     """Its name, and the settings that differ from it."""
@@ -97,6 +98,7 @@ def read_run(path: Path, label: str = "") -> FinishedRun:
         validation=result.validation,
         selected_step=result.selected_step,
         averaged_steps=result.averaged_steps,
+        better_step=result.better_step,
         target_part=result.target_part,
         protocol="; ".join([result.protocol, *(f"{k} {v}" for k, v in result.deviations.items())]),
         records=tuple(folder.read_records()),
