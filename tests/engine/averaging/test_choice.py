@@ -50,7 +50,7 @@ def test_a_start_after_the_end_and_a_decay_of_one_are_errors(options: dict[str, 
 @pytest.mark.parametrize(("averaging", "first"), [("ma", 23), ("swad", 25)])
 def test_no_step_of_a_probe_is_averaged(tmp_path: Path, averaging: str, first: int) -> None:
     """The probe ends between two evaluations; SWAD's valley would begin in step 13 if it could."""
-    options = {"averaging": averaging, "swad_tolerance": 9.0, "swad_optimum_patience": 2}
+    options: dict[str, Any] = {"averaging": averaging, "swad_tolerance": 9.0, "swad_optimum_patience": 2}
     config = config_of(**options, probe_steps=22, probe_learning_rate=0.05, learning_rate=0.3)
     result = run(config, out=tmp_path / "run", device="cpu")
     assert result_of(result.path)["averaged_steps"] == [first, 42]
