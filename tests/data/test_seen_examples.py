@@ -8,13 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from messi.core.tensorfile import tensors_checksum
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.rotated_mnist import RotatedMNIST
 from messi.data.datasets.table import Table
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.examples import Examples
 from messi.data.images import Images
-from messi.data.seen_examples import example_digests, recognise, seen_checksum, seen_digests
+from messi.data.seen_examples import example_digests, recognise, seen_digests
 from messi.data.splits import Split
 
 
@@ -102,9 +103,9 @@ def test_the_checksum_of_seen_examples_depends_on_every_digest_and_role() -> Non
     swapped = {"source_val": torch.tensor([1, 2]), "train": torch.tensor([3])}
     other = {**seen, "train": torch.tensor([1, 3])}
     strange = {"w": torch.ones(2, 2, dtype=torch.bfloat16), "step": torch.tensor(3)}
-    different = [seen_checksum(values) for values in (seen, swapped, other, strange, {})]
+    different = [tensors_checksum(values) for values in (seen, swapped, other, strange, {})]
     assert len(set(different)) == 5
-    assert seen_checksum(dict(reversed(seen.items()))) == different[0]
+    assert tensors_checksum(dict(reversed(seen.items()))) == different[0]
 
 
 def test_labels_and_domains_do_not_matter() -> None:

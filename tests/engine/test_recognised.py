@@ -194,7 +194,7 @@ def test_if_the_training_examples_are_unknown_this_is_reported(
 ) -> None:
     root = tmp_path / "images"
     with monkeypatch.context() as earlier:
-        earlier.setattr(build, "seen_checksum", lambda _seen: None)
+        earlier.setattr(build, "tensors_checksum", lambda _tensors: None)
         old = train(root, tmp_path / "run of an earlier messi")
     RunDir(old).seen.unlink()
     (root / "paint" / "across" / "0.png").unlink()

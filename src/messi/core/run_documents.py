@@ -39,6 +39,10 @@ class RunDescription:
     """The fingerprint of the data."""
     seen: str | None = None
     """The checksum of the digests of all examples except the target's; None in files of version 0.1."""
+    start: str | None = None
+    """The checksum of the weights of ``config["start"]``; None if there is no start."""
+    initial: str | None = None
+    """The checksum of the weights before the first step; None in files of earlier versions."""
     classes: tuple[str, ...]
     sources: tuple[str, ...]
     target: tuple[str, ...]

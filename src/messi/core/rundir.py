@@ -150,6 +150,11 @@ class RunDir:
                     f"{self.path} contains a run with another {key}: {changed}. Choose another folder with --out."
                 )
         self.require_data(description.data)
+        if before.start != description.start:
+            raise MessiError(
+                f"The model that the run {self.path} started from has changed since then; restore it, or train again "
+                "in another folder with --out."
+            )
 
     def finish(self, result: Result, records: str) -> None:
         """Write the result with the checksums of all files that belong to it.

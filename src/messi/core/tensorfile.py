@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -60,6 +61,16 @@ def find_checksum(content: bytes | mmap.mmap) -> tuple[int, str]:
     blank = header[:place] + _BLANK.encode() + header[place + len(_BLANK) :]
     with memoryview(content) as view, view[end:] as rest:
         return place, checksum([blank, rest])
+
+
+def tensors_checksum(tensors: Mapping[str, Tensor]) -> str:
+    """Return a checksum of the names and values of tensors, regardless of their order."""
+    return checksum(part for name in sorted(tensors) for part in (name.encode(), tensor_bytes(tensors[name])))
+
+
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """Return the bytes of a tensor's values."""
+    return tensor.detach().cpu().flatten().view(torch.uint8).numpy().data
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -7,8 +7,8 @@ import torch
 import xxhash
 from torch import Tensor
 
-from messi.core.checksum import checksum
 from messi.core.records import Role
+from messi.core.tensorfile import tensor_bytes
 from messi.data.examples import Examples
 from messi.data.images import Images
 from messi.data.splits import Split
@@ -21,11 +21,6 @@ def seen_digests(examples: Examples, split: Split) -> dict[str, Tensor]:
     """Return the distinct digests of the examples in each role except the target."""
     digests, members = example_digests(examples), {role: list(split.of(role).values()) for role in SEEN}
     return {role: digests[torch.cat(indices)].unique() for role, indices in members.items() if indices}
-
-
-def seen_checksum(seen: Mapping[str, Tensor]) -> str:
-    """Return a checksum that identifies the digests of a run."""
-    return checksum(part for role in sorted(seen) for part in (role.encode(), _content(seen[role])))
 
 
 def recognise(examples: Examples, seen: Mapping[str, Tensor]) -> Split:
@@ -44,14 +39,10 @@ def example_digests(examples: Examples) -> Tensor:
     if examples.file_digests is not None:
         return examples.file_digests
     inputs = examples.inputs
-    content = _content(inputs.pixels if isinstance(inputs, Images) else inputs)
+    content = tensor_bytes(inputs.pixels if isinstance(inputs, Images) else inputs)
     # The width is the seed, because images of different shapes may have the same bytes.
     values = [xxhash.xxh3_64_intdigest(content[start:end], width) for start, end, width in _places(inputs)]
     return torch.from_numpy(np.array(values, dtype=np.uint64).view(np.int64))
-
-
-def _content(tensor: Tensor) -> memoryview:
-    return tensor.cpu().flatten().view(torch.uint8).numpy().data
 
 
 def _places(inputs: Images | Tensor) -> Iterator[tuple[int, int, int]]:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 import torch
 
-from messi.algorithms.common.base import build
+from messi.algorithms.common.base import Algorithm, build
 from messi.core.batch import InputSpec, Task
 from messi.core.errors import MessiError
 from messi.core.info import environment, version
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
+from messi.core.tensorfile import tensors_checksum
 from messi.core.text import first_few
 from messi.data.examples import Examples, domain_indices
 from messi.data.images import Images
@@ -20,13 +21,14 @@ from messi.data.placement import place
 from messi.data.progress import LogProgress
 from messi.data.sampling import Sampler
 from messi.data.sealed_data import SealedData
-from messi.data.seen_examples import seen_checksum, seen_digests
+from messi.data.seen_examples import seen_digests
 from messi.data.splits import Split, make_split
 from messi.engine.averaging.choice import make_averager
 from messi.engine.config import RunConfig
 from messi.engine.loop import RunParts
 from messi.engine.metrics_log import MetricsLog
 from messi.engine.observers import Observer, Stopwatch, TensorBoard
+from messi.engine.start import Start, read_start
 from messi.engine.stepper import AdamStepper
 from messi.evaluation.selection import RULES
 
@@ -53,9 +55,15 @@ def build_run(
     sealed = SealedData(placed(examples, device), split)
     loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
-    torch.manual_seed(derive_seed("initialise", config.seed))
-    algorithm = build(config.algorithm, task=task, encoder=config.encoder).to(device)
-    stopwatch, seen = Stopwatch(device), seen_digests(examples, split)
+    seen = seen_digests(examples, split)
+    description = _description(config, examples, split, tensors_checksum(seen))
+    start = read_start(config.start, folder, description) if config.start else None
+    algorithm = _initialised(config, task, start)
+    description = dataclasses.replace(
+        description, start=start and start.checksum, initial=tensors_checksum(algorithm.state_dict())
+    )
+    algorithm.to(device)
+    stopwatch = Stopwatch(device)
     tensorboard = TensorBoard(folder.path / "tensorboard", validation)
     return RunParts(
         folder=folder,
@@ -69,8 +77,18 @@ def build_run(
         task=task,
         capture=capture,
         seen=seen,
-        description=_description(config, examples, split, seen_checksum(seen)),
+        description=description,
     )
+
+
+def _initialised(config: RunConfig, task: Task, start: Start | None) -> Algorithm:
+    """Return the method with the weights that training begins with."""
+    torch.manual_seed(derive_seed("initialise", config.seed))
+    if start is None:
+        return build(config.algorithm, task=task, encoder=config.encoder)
+    algorithm = build(config.algorithm, task=task, encoder=config.encoder.without_weights())
+    start.load_into(algorithm)
+    return algorithm
 
 
 def _note_unseen_classes(examples: Examples, split: Split) -> None:
@@ -91,7 +109,8 @@ def _note_unseen_classes(examples: Examples, split: Split) -> None:
 def split_of(config: RunConfig, examples: Examples) -> Split:
     """Return the roles of the examples in a run, given its resolved config."""
     targets, sources = (domain_indices(examples, names) for names in (config.target, config.sources))
-    return make_split(examples, targets, config.training, sources=sources, seed=config.seed)
+    seed = config.seed if config.split_seed is None else config.split_seed
+    return make_split(examples, targets, config.training, sources=sources, seed=seed)
 
 
 def loader_of(

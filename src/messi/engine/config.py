@@ -28,11 +28,15 @@ class RunConfig(Config):
     """Domains to train on; by default all except the target."""
     algorithm: AlgorithmConfig = field(default_factory=MESSI.Config)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    start: str | None = None
+    """Begin with the weights of this run (its folder, or its name if it is next to the new run) or model file."""
     protocol: ProtocolName = "messi"
     """Paper whose settings are the defaults ('messi list protocols')."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     seed: Annotated[int, Bounds(minimum=0)] = 0
     """Seed of everything random in the run."""
+    split_seed: Annotated[int, Bounds(minimum=0)] | None = None
+    """Seed of the validation split; by default --seed. Runs to be averaged share it and differ in their seed."""
 
     def resolved(self) -> "RunConfig":
         """Return this config with every default that depends on protocol, data or backbone filled in."""

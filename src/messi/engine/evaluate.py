@@ -10,12 +10,12 @@ import torch
 from messi.core.errors import MessiError, unknown_name
 from messi.core.records import EvaluationRecord, Role
 from messi.core.rundir import RunDir
-from messi.core.tensorfile import read_tensors
+from messi.core.tensorfile import read_tensors, tensors_checksum
 from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples
 from messi.data.loader import Loader
 from messi.data.sealed_data import SealedData
-from messi.data.seen_examples import SEEN, recognise, seen_checksum
+from messi.data.seen_examples import SEEN, recognise
 from messi.data.splits import Split
 from messi.engine.build import loader_of, pick_device, placed, split_of
 from messi.engine.config import RunConfig
@@ -108,7 +108,7 @@ def _recognised(model: Model, folder: RunDir | None, examples: Examples) -> Spli
         log.warning("The model may have been trained on some of these examples: it %s, so this is unknown.", reason)
         return recognise(examples, {})
     seen = read_tensors(folder.seen)[0] if folder.seen.exists() else {}
-    if seen_checksum(seen) != expected:
+    if tensors_checksum(seen) != expected:
         raise MessiError(
             f"{folder.seen} is missing, damaged or of another run; delete it and {folder.result}, and repeat the "
             "command of the run: it writes both again without training."

@@ -102,8 +102,6 @@ def _remaining_steps(parts: RunParts, done: int) -> Iterator[int]:
 def _take_step(parts: RunParts, update: Updater, step: int) -> None:
     """Take a step without waiting for the device."""
     torch.manual_seed(derive_seed("step", parts.config.seed, step))
-    if step == parts.algorithm.restart:
-        parts.stepper.reset()
     parts.metrics.add(update(parts.loader.batch(step)))
     if parts.averager:
         parts.averager.add(step)

@@ -63,7 +63,8 @@ def run(
     if folder.is_finished(config.to_dict(), version()):
         folder.require_data(load().fingerprint)
         return read_result(folder, fresh=False)
-    config.encoder.check_weights()
+    if config.start is None:
+        config.encoder.check_weights()
     chosen = pick_device(device)
     examples = load()
     with deterministic(enabled=config.training.deterministic):

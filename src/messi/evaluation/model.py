@@ -141,7 +141,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", algorithm: str
 
     """
     path = Path(path)
-    tensors, description = read_model(RunDir(path)) if path.is_dir() else _described(path, *read_tensors(path))
+    tensors, description = read_model(RunDir(path)) if path.is_dir() else read_model_file(path)
     try:
         model = _rebuilt(tensors, description, files=() if algorithm is None else (algorithm,))
     except MessiError:
@@ -171,6 +171,11 @@ def read_model(folder: RunDir) -> tuple[dict[str, Tensor], ModelDescription]:
         if description.run not in (None, folder.identity()):
             raise MessiError(f"{folder.model} does not belong to {folder.description}; restore the right file.")
     return tensors, description
+
+
+def read_model_file(path: Path) -> tuple[dict[str, Tensor], ModelDescription]:
+    """Read a model outside of its run folder."""
+    return _described(path, *read_tensors(path))
 
 
 def _described(
