@@ -82,12 +82,14 @@ def select(
     - ``random``: the slot weights of each class are permuted at random among the experts: the same weights, and
       therefore the same sparsity, in other places.
     - ``domain``: classes are ignored, so whole domains are aligned, weighted by the routing mass of the domain.
+
+    Classes below zero, those of the empty places of a memory (``recent``), stay as they are.
     """
     if selector == "global":
         return torch.full_like(routing, _CERTAIN[slot_weight]), labels
     if selector == "random":
         dealt = torch.rand(num_classes, routing.shape[1], device=routing.device).argsort(1)
-        return routing.gather(1, dealt[labels]), labels
+        return routing.gather(1, dealt[labels.clamp_min(0)]), labels
     if selector == "domain":
-        return routing, torch.zeros_like(labels)
+        return routing, labels.clamp_max(0)
     return routing, labels
