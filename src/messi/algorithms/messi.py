@@ -21,7 +21,7 @@ from messi.core.cuda_streams import run_concurrently
 from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.losses.ssi.loss import Discrepancy, EpsilonScale, Reduction, require_debiasable, scale_free, ssi_loss
 from messi.losses.ssi.recent import AlignedExamples, RecentExamples
-from messi.losses.ssi.slots import Selector, SlotWeight, select
+from messi.losses.ssi.slots import Selector, SlotRule, SlotWeight, select
 from messi.models.encoder import EncoderConfig
 from messi.models.head import HeadOutput, MessiHead
 
@@ -157,6 +157,11 @@ class MESSI(LossAlgorithm):
         out = self.head(encoded)
         experts = ExpertUse("head", routing=out.routing, outputs=out.experts)
         return Inspection(logits=out.logits, encoded=encoded, classified=out.mixture, experts=experts)
+
+    @property
+    def slot_rule(self) -> SlotRule:
+        """How the alignment weights its slots."""
+        return SlotRule(self.config.slot_weight, self.config.sharpness)
 
     def _invariance(self, out: HeadOutput, batch: Batch) -> Tensor:
         config = self.config
