@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from messi.algorithms.common.base import LossAlgorithm
+from messi.algorithms.common.base import Algorithm, LossAlgorithm
+from messi.algorithms.dann import DANN
 from messi.algorithms.erm import ERM
-from messi.algorithms.messi import MESSI
+from messi.algorithms.fish import Fish
+from messi.algorithms.messi import MESSI, PairReduction
+from messi.algorithms.mldg import MLDG
 from messi.core import gpu_kernels
 from messi.core.batch import Batch, InputSpec, LossTerms, Task
 from messi.core.records import EvaluationRecord, TrainRecord
@@ -30,7 +33,7 @@ from messi.engine.run import run
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.evaluation.model import load
 from messi.losses.ssi.loss import Discrepancy, ssi_loss
-from messi.models.encoder import EncoderConfig
+from messi.models.encoder import Encoder, EncoderConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -190,12 +193,65 @@ class Waiting(ERM):
         return {"cls": terms["cls"] * (1.0 if terms["cls"].item() < 1e9 else 0.0)}
 
 
-@pytest.mark.parametrize("kind", [ERM, MESSI, WithDropout])
+class WithHeadOptions(MESSI):
+    """Counts its steps, moves a bias after them and drops units of experts, whose number is odd."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(MESSI.Config):
+        """Every option of router, regularisers and experts."""
+
+        diversity_reduction: PairReduction = "mean"
+        regulariser_ramp: int = 6
+        load_rate: float = 0.01
+        expert_ratio: float = 0.29
+        expert_dropout: float = 0.2
+        normalised_experts: bool = True
+
+
+@pytest.mark.parametrize("kind", [ERM, MESSI, WithDropout, WithHeadOptions])
 def test_captured_and_eager_steps_give_the_same_bits(kind: type[LossAlgorithm]) -> None:
     given = batches(8)
     (eager, wanted), (captured, found) = (trained(kind, given, capture=capture) for capture in (False, True))
     assert (eager.captured, captured.captured) == (False, True)
     assert all(map(torch.equal, wanted, found))
+
+
+@pytest.mark.parametrize("backbone", ["small_cnn", "resnet10t", "deit_tiny_patch16_224"])
+@pytest.mark.parametrize("kind", [ERM, MESSI, DANN, Fish, MLDG])
+def test_captured_and_eager_steps_give_the_same_bits_in_a_probe_and_after_it(
+    kind: type[Algorithm], backbone: str
+) -> None:
+    """Each kind of step is captured after three eager ones; DANN has two kinds in the probe and two after it."""
+    size = 28 if backbone == "small_cnn" else 224
+    stream = torch.Generator("cuda").manual_seed(0)
+    images = torch.randn(12, 3, size, size, generator=stream, device="cuda")
+    labels = torch.randint(4, (12,), generator=stream, device="cuda")
+    config = OptimizerConfig(learning_rate=1e-3, weight_decay=1e-4, layer_decay=0.7, probe_steps=12)
+    states = []
+    for capture in (False, True):
+        torch.manual_seed(0)
+        task = Task(input_shape=(3, size, size), num_classes=4, num_domains=3)
+        encoder = EncoderConfig(backbone=backbone, pretrained=False)
+        algorithm = kind(kind.Config(), task=task, encoder=encoder).cuda()  # type: ignore[attr-defined]
+        start = {name: tensor.clone() for name, tensor in algorithm.state_dict().items()}
+        inside = [
+            f"{path}.{name}"
+            for path, module in algorithm.named_modules()
+            if isinstance(module, Encoder)
+            for name in module.state_dict()
+        ]
+        update = Updater(algorithm, AdamStepper(algorithm, config), torch.device("cuda"), capture=capture)
+        with deterministic():
+            for step in range(1, 25):
+                torch.manual_seed(step)
+                order = torch.randperm(12, generator=torch.Generator().manual_seed(step)).cuda()
+                update(Batch(images[order], labels[order], torch.arange(12, device="cuda") % 3, step=step))
+                if step == 12:
+                    assert update.captured is capture
+                    assert all(torch.equal(algorithm.state_dict()[name], start[name]) for name in inside)
+        states.append(algorithm.state_dict())
+        assert not any(torch.equal(states[-1][name], start[name]) for name, _ in algorithm.named_parameters())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 def test_a_step_that_cannot_be_captured_stays_eager_and_is_reported() -> None:

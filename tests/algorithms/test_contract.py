@@ -20,7 +20,7 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.engine.stepper import AdamStepper, OptimizerConfig, total
 from messi.evaluation.model import load
-from messi.models.encoder import EncoderConfig
+from messi.models.encoder import Encoder, EncoderConfig
 
 from .capturable import BackwardOnly, ForbidValueReads
 
@@ -40,9 +40,11 @@ ORDER_MATTERS = {
 }
 
 
-def make(name: str, *, num_domains: int = 3, num_classes: int = 2) -> Algorithm:
+def make(
+    name: str, *, num_domains: int = 3, num_classes: int = 2, on: tuple[str, tuple[int, ...]] = ("mlp", (5,))
+) -> Algorithm:
     torch.manual_seed(0)
-    backbone, shape = IMAGES.get(name, ("mlp", (5,)))
+    backbone, shape = IMAGES.get(name, on)
     task = Task(input_shape=shape, num_classes=num_classes, num_domains=num_domains)
     return build(ALGORITHMS.config(name)(), task=task, encoder=EncoderConfig(backbone=backbone, pretrained=False))
 
@@ -156,6 +158,30 @@ def test_it_works_with_any_number_of_domains(name: str, num_domains: int) -> Non
     fit(name, algorithm, steps=3, num_domains=num_domains)
     assert all(value.isfinite().all() for value in algorithm.state_dict().values())
     assert not all(torch.equal(value, before[key]) for key, value in algorithm.state_dict().items())
+
+
+@NAMES
+def test_a_probe_trains_everything_outside_the_encoder_and_nothing_inside(name: str) -> None:
+    """DANN trains discriminator and classifier alternately, so each of the two parts has two steps."""
+    algorithm = make(name, on=IMAGES["mixstyle"])
+    inside = {key for path, part in algorithm.named_modules() if isinstance(part, Encoder) for key in keys(path, part)}
+    config = OptimizerConfig(learning_rate=1e-3, weight_decay=0.1, probe_steps=2, layer_decay=0.7)
+    update = Updater(algorithm, AdamStepper(algorithm, config), torch.device("cpu"))
+    states = []
+    for step in range(5):
+        if step:
+            torch.manual_seed(step)
+            update(separable(name if name in IMAGES else "mixstyle", step))
+        states.append({key: value.clone() for key, value in algorithm.state_dict().items()})
+    parameters = {key for key, _ in algorithm.named_parameters()}
+    moved = {(a, b): {k for k in states[0] if not torch.equal(states[a][k], states[b][k])} for a, b in ((0, 2), (2, 4))}
+    assert moved[0, 2] & inside == set(), "no weight and no buffer"
+    assert moved[0, 2] >= parameters - inside
+    assert moved[2, 4] >= parameters
+
+
+def keys(path: str, module: torch.nn.Module) -> list[str]:
+    return [f"{path}.{key}" for key in module.state_dict()]
 
 
 @pytest.mark.parametrize("step", [1, 2, 2000])

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from messi.algorithms.messi import MESSI, balance, diversity, sparsity
 from messi.core.batch import Batch, Task
+from messi.core.errors import MessiError
 from messi.core.records import RoutingRecord
 from messi.core.rundir import RunDir
 from messi.data.datasets.two_subsets import TwoSubsets
@@ -46,6 +47,11 @@ def test_a_term_whose_weight_is_zero_is_left_out() -> None:
         assert set(build(**{setting: 0.0})[0].loss(batch)) == {"cls", "ssi", "sp", "bal", "div"} - {term}
 
 
+def test_a_debiased_mmd_is_refused() -> None:
+    with pytest.raises(MessiError, match="debiased applies to the discrepancy 'ot' only"):
+        MESSI.Config(discrepancy="mmd", debiased=True)
+
+
 @pytest.mark.parametrize("selector", ["global", "random", "domain"])
 def test_a_control_differs_only_in_its_selector(selector: Selector) -> None:
     routed, batch = build()
@@ -65,11 +71,17 @@ def test_a_control_differs_only_in_its_selector(selector: Selector) -> None:
     [
         ("discrepancy", "mmd", "ssi"),
         ("reduction", "sum", "ssi"),
+        ("reduction", "weighted", "ssi"),
+        ("slot_weight", "product", "ssi"),
+        ("slot_weight", "centred", "ssi"),
+        ("scale_free", True, "ssi"),
+        ("debiased", True, "ssi"),
         ("sharpness", 1.0, "ssi"),
         ("epsilon", 5.0, "ssi"),
         ("epsilon_scale", "absolute", "ssi"),
         ("iterations", 1, "ssi"),
         ("diversity", "frobenius", "div"),
+        ("diversity_reduction", "mean", "div"),
         ("balance_momentum", 0.5, "bal"),
     ],
 )

@@ -90,6 +90,18 @@ def test_cosine_is_the_default() -> None:
 def test_identical_experts_count_every_ordered_pair_once(experts: int) -> None:
     same = random_features(experts=1).expand(experts, -1, -1)
     assert diversity(same, form="cosine").item() == pytest.approx(experts * (experts - 1), rel=1e-5)
+    assert diversity(same, form="cosine", reduction="mean").item() == pytest.approx(1, rel=1e-5)
+
+
+@pytest.mark.parametrize("form", ["cosine", "frobenius"])
+def test_the_mean_over_pairs_is_the_sum_divided_by_their_number(form: Form) -> None:
+    features = random_features(experts=4)
+    mean, total = diversity(features, form=form, reduction="mean"), diversity(features, form=form)
+    assert mean.item() == pytest.approx(total.item() / 12, rel=1e-6)
+
+
+def test_one_expert_has_no_pairs() -> None:
+    assert diversity(random_features(experts=1), reduction="mean").item() == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("form", ["cosine", "frobenius"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from messi.discrepancy import reference
-from messi.discrepancy.sinkhorn import entropic_ot
+from messi.discrepancy.sinkhorn import entropic_ot, sinkhorn_divergence
 
 from .helpers import converged_twin, everywhere, mean_of_costs, one_pair, padded, random_cloud, relative_error
 
@@ -231,3 +231,50 @@ class TestLaws:
         relative = entropic_ot(x, y, x_mask, y_mask, epsilon=0.2, iterations=50, relative=True)
         absolute = entropic_ot(x, y, x_mask, y_mask, epsilon=0.2 * unit, iterations=50)
         torch.testing.assert_close(relative, absolute, rtol=1e-5, atol=0)
+
+
+class TestDivergence:
+    EPSILON = 3.0
+    FIRST, SECOND = torch.tensor([0, 0, 1, 2, 3]), torch.tensor([1, 2, 2, 3, 0])
+
+    @staticmethod
+    def clouds(dtype: torch.dtype = torch.float64) -> list[Tensor]:
+        return [random_cloud(n, seed=n, dtype=dtype) + 0.1 * n for n in (1, 3, 6, 4)]
+
+    def test_value_and_gradient_equal_the_twin_and_pot(self) -> None:
+        clouds = [cloud.requires_grad_() for cloud in self.clouds()]
+        points, mask = padded(clouds, to=7)
+        values = sinkhorn_divergence(points, mask, self.FIRST, self.SECOND, epsilon=self.EPSILON, iterations=ROUNDS)
+        for value, i, j in zip(values, self.FIRST.tolist(), self.SECOND.tolist(), strict=True):
+            twin = reference.sinkhorn_divergence(clouds[i], clouds[j], epsilon=self.EPSILON, iterations=ROUNDS)
+            gradients, expected = (
+                torch.autograd.grad(v, (clouds[i], clouds[j]), retain_graph=True) for v in (value, twin)
+            )
+            assert value.item() == pytest.approx(twin.item(), rel=1e-7)
+            assert all(relative_error(a, b) < 1e-6 for a, b in zip(gradients, expected, strict=True))
+            assert value.item() == pytest.approx(self.by_pot(clouds[i], clouds[j]), rel=1e-5)
+
+    def by_pot(self, x: Tensor, y: Tensor) -> float:
+        def cost(a: Tensor, b: Tensor) -> float:
+            matrix = reference.squared_distances(a, b).detach().numpy()
+            return float(ot.solve(matrix, reg=self.EPSILON, reg_type="KL", tol=1e-12, max_iter=10_000).value)
+
+        return cost(x, y) - cost(x, x) / 2 - cost(y, y) / 2
+
+    def test_gradcheck(self) -> None:
+        points, mask = padded([random_cloud(n, 2, seed=n) for n in (3, 2, 4)], to=4)
+        pairs = torch.tensor([0, 0, 1]), torch.tensor([1, 2, 2])
+        assert torch.autograd.gradcheck(
+            lambda x: sinkhorn_divergence(x, mask, *pairs, epsilon=2.0, iterations=ROUNDS),
+            (points.requires_grad_(),),
+        )
+
+    @few_examples
+    @given(n=sizes, p=sizes, seed=seeds, epsilon=st.sampled_from([2.0, 10.0, 100.0]))
+    def test_not_negative_and_zero_for_equal_clouds(self, n: int, p: int, seed: int, epsilon: float) -> None:
+        x, y = random_cloud(n, seed=seed), random_cloud(p, seed=seed + 1)
+        points, mask = padded([x, y, x.flip(0)], to=8)
+        pairs = torch.tensor([0, 0]), torch.tensor([1, 2])
+        other, same = sinkhorn_divergence(points, mask, *pairs, epsilon=epsilon, iterations=ROUNDS).tolist()
+        assert other > 0
+        assert abs(same) < 1e-12

@@ -54,7 +54,29 @@ SMALL_IMAGES: dict[ProtocolName, tuple[int, int, int, float, float]] = {
     "gmoe": (5001, 100, 64, 1e-3, 0),
 }
 RECORDED = json.loads(Path(__file__).with_name("recorded_configs.json").read_text())
-"""Settings, fingerprints and folder names as version 0.1 computed them, which has fewer settings."""
+"""Settings, fingerprints and folder names as version 0.1 computed them."""
+ADDED = {"start": None, "split_seed": None}
+ADDED_TO_TRAINING = {
+    "average_from": 0.02,
+    "ema_decay": 0.999,
+    "head_weight_decay": None,
+    "layer_decay": 1.0,
+    "probe_steps": 0,
+    "probe_learning_rate": 1e-3,
+}
+"""Settings that version 0.1 did not have, with the values that compute the same as it did."""
+
+
+def of_version_0_1(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of a config that version 0.1 had; all others must have their defaults."""
+    values = config.to_dict()
+    assert {name: values.pop(name) for name in ADDED} == ADDED
+    assert {name: values["training"].pop(name) for name in ADDED_TO_TRAINING} == ADDED_TO_TRAINING
+    return values
+
+
+def fingerprint(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def data_of(name: str) -> DataConfig:
@@ -90,18 +112,8 @@ def test_all_resolved_settings_are_those_of_version_0_1() -> None:
             protocol, data, backbone = case.split()
             encoder = EncoderConfig(backbone=backbone)
             config = RunConfig(data=data_of(data), protocol=protocol, encoder=encoder, algorithm=ERM.Config())
-            training = config.resolved().training.to_dict()
-            known = {name: training[name] for name in group["training"]}
-            assert known == group["training"], f"protocol, data set, backbone: {case}"
-
-
-def fingerprint_without_later_settings(config: RunConfig) -> str:
-    """Return the fingerprint of the settings that version 0.1 has."""
-    values, known = config.to_dict(), RECORDED["training"][0]["training"]
-    for later in ("start", "split_seed"):
-        values.pop(later)
-    values["training"] = {name: value for name, value in values["training"].items() if name in known}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+            found = of_version_0_1(config.resolved())["training"]
+            assert found == group["training"], f"protocol, data set, backbone: {case}"
 
 
 def test_the_settings_of_version_0_1_keep_their_fingerprints_and_folder_names() -> None:
@@ -115,10 +127,10 @@ def test_the_settings_of_version_0_1_keep_their_fingerprints_and_folder_names() 
         )
         resolved = config.resolved()
         case = str(recorded["given"])
-        found = [fingerprint_without_later_settings(one) for one in (config, resolved)]
-        assert found == [recorded["open"], recorded["resolved"]], case
-        readable = recorded["folder"].removesuffix(recorded["resolved"])
-        assert resolved.folder_name() == f"{readable}{resolved.fingerprint()}", case
+        fingerprints = [fingerprint(of_version_0_1(one)) for one in (config, resolved)]
+        assert fingerprints == [recorded["open"], recorded["resolved"]], case
+        folder = resolved.folder_name().replace(resolved.fingerprint(), fingerprints[1])
+        assert folder == recorded["folder"], case
         assert resolved.deviations() == recorded["deviations"], case
 
 
@@ -157,8 +169,8 @@ def test_iwildcam_follows_its_official_split_in_the_papers_protocol() -> None:
 
 
 def test_every_protocol_states_all_settings_except_the_augmentation() -> None:
-    """``domains_per_batch`` may be None, which means all domains."""
-    open_fields = set(TrainingConfig.open_fields()) - {"augmentation", "domains_per_batch"}
+    """None means all domains for ``domains_per_batch``, and ``weight_decay`` for ``head_weight_decay``."""
+    open_fields = set(TrainingConfig.open_fields()) - {"augmentation", "domains_per_batch", "head_weight_decay"}
     for name, protocol in PROTOCOLS.items():
         assert {key for key in open_fields if getattr(protocol.default, key) is None} == set(), name
         assert set(protocol.by_data) <= set(DATASETS.names()), f"{name}: a data set is misspelt"
@@ -175,7 +187,7 @@ def test_a_resolved_config_has_no_open_setting_and_no_deviation_and_resolves_to_
             case = f"protocol {protocol}, backbone {backbone}"
             config = RunConfig(data=PACS(), protocol=protocol, encoder=EncoderConfig(backbone=backbone)).resolved()
             still_open = {key for key, value in vars(config.training).items() if value is None}
-            assert still_open == {"domains_per_batch"}, f"{case}: None there means all domains"
+            assert still_open == {"domains_per_batch", "head_weight_decay"}, f"{case}: None has a meaning there"
             assert config.encoder.backbone == (backbone or "deit_tiny_patch16_224"), case
             assert config.deviations() == {}, case
             assert config.resolved() == config, case
@@ -189,6 +201,7 @@ GIVEN: dict[str, Any] = {
     "sampling": "epochs",
     "learning_rate": 0.5,
     "weight_decay": 0.25,
+    "head_weight_decay": 0.75,
     "sagm_alpha": 0.5,
     "swad_tolerance": 0.5,
     "augmentation": "none",
@@ -234,6 +247,16 @@ def test_the_result_of_a_run_states_its_protocol_and_its_deviations(tmp_path: Pa
     assert result["protocol"] == "swad"
     assert result["deviations"] == {"split": "stratified", "batch_per_domain": 4, "steps": 2}
     assert (result["target_part"], result["selection"]) == ("in", "source_val")
+
+
+def test_a_probe_has_at_most_as_many_steps_as_the_run() -> None:
+    """The number of steps may be given, or be the protocol's."""
+    wrong = r"^probe_steps must be at most steps = {}, but is 8\.$"
+    TrainingConfig(steps=8, probe_steps=8)
+    with pytest.raises(MessiError, match=wrong.format(7)):
+        TrainingConfig(steps=7, probe_steps=8)
+    with pytest.raises(MessiError, match=wrong.format(5000).replace("8", "6000")):
+        RunConfig(data=PACS(), training=TrainingConfig(probe_steps=6000)).resolved()
 
 
 def test_an_unknown_protocol_gives_a_one_sentence_error() -> None:

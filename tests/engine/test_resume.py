@@ -54,6 +54,20 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(
     assert list(folder.glob("*.tmp")) == []
 
 
+def test_a_killed_run_that_probes_first_equals_an_uninterrupted_one(drive: Drive, tmp_path: Path) -> None:
+    """It is killed in the probe, stopped after its last step, when Adam has no state of the encoder, and killed."""
+    options = ("--probe-steps=9", "--layer-decay=0.7", "--head-weight-decay=0.1", "--backbone=mlp")
+    assert drive(tmp_path / "whole", *options).returncode == 0
+    for place, code in (("step:7", -signal.SIGKILL), ("int:8", 130), ("step:17", -signal.SIGKILL), ("step:99", 0)):
+        done = drive(tmp_path / "run", place, *options)
+        assert done.returncode == code, done.stderr
+        if place == "int:8":
+            tensors, description = read_tensors(RunDir(tmp_path / "run").last)
+            assert description["step"] == 9
+            assert len([name for name in tensors if name.endswith("/exp_avg")]) == 8, "router, experts and classifier"
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
 def test_a_run_killed_while_it_saves_the_selected_model_saves_it_again(
     drive: Drive, tmp_path: Path, uninterrupted: dict[str, bytes]
 ) -> None:

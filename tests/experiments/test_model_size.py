@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from messi.algorithms.messi import MESSI
 from messi.cli.main import main
 from messi.experiments.common.paper_numbers import MODEL_SIZE
 from messi.experiments.model_size import COUNTED, ModelSize, count
@@ -27,6 +28,12 @@ def test_counts(name: str, encoder: int, head: int | None) -> None:
     size = count(COUNTED[name].algorithm, COUNTED[name].backbone)
     assert size.encoder == encoder
     assert head is None or size.head == head
+
+
+def test_the_size_of_messi_follows_the_width_of_its_experts() -> None:
+    narrow = count(MESSI.Config(expert_ratio=0.5, load_rate=0.01), COUNTED["MESSI-Ti"].backbone)
+    experts, router, load_bias = 6 * (2 * 192 * 96 + 96 + 192), 6 * 193, 6
+    assert (narrow.encoder, narrow.head) == (DEIT_TI, experts + router + load_bias)
 
 
 def test_sizes_match_the_paper_up_to_the_explained_differences() -> None:

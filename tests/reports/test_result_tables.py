@@ -48,6 +48,7 @@ def test_a_row_contains_the_result_of_the_selected_step(tmp_path: Path) -> None:
         "selected_step": 20,
         "averaged_steps": None,
         "averaged_runs": "",
+        "better_step": None,
         "validation_count": 10 + 30,
         "target_part": "all",
         "selection": "source_val",

@@ -61,10 +61,11 @@ class DynMoE(LossAlgorithm):
         self.classifier = nn.Linear(self.encoder.width, task.num_classes)
 
     def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
-        """Take one step down the loss, then add and remove experts."""
+        """Take one step down the loss, then add and remove experts, unless the encoder is frozen."""
         terms = super().update(batch, stepper)
         for layer in self._layers():
-            layer.adapt()
+            if layer.training:
+                layer.adapt()
         return terms
 
     def loss(self, batch: Batch) -> LossTerms:

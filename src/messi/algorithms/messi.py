@@ -14,18 +14,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm
+from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm, Stepper
 from messi.core.batch import Batch, ExpertUse, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
 from messi.core.cuda_streams import run_concurrently
 from messi.losses.by_domain import domain_mean_cross_entropy
-from messi.losses.ssi.loss import Discrepancy, EpsilonScale, Reduction, ssi_loss
-from messi.losses.ssi.slots import Selector, select
+from messi.losses.ssi.loss import Discrepancy, EpsilonScale, Reduction, require_debiasable, scale_free, ssi_loss
+from messi.losses.ssi.slots import Selector, SlotWeight, select
 from messi.models.encoder import EncoderConfig
 from messi.models.head import HeadOutput, MessiHead
 
 Weight = Annotated[float, Bounds(minimum=0)]
 Form = Literal["cosine", "frobenius"]
+PairReduction = Literal["sum", "mean"]
 
 
 class MESSI(LossAlgorithm):
@@ -49,10 +50,16 @@ class MESSI(LossAlgorithm):
         """Discrepancy between two cells: entropic optimal transport or squared MMD."""
         selector: Selector = "routing"
         """Which slots are aligned: those given by the routing, or one of the controls in docs/algorithms/messi.md."""
+        slot_weight: SlotWeight = "sigmoid"
+        """Weight of a slot: the paper's product of sigmoids, of routing masses, or of sigmoids centred at 1/M."""
         sharpness: Weight = 4.0
         """alpha: how strongly the routing mass determines the weight of a slot."""
         reduction: Reduction = "mean"
-        """Mean or sum over the active slots."""
+        """Mean or sum over the active slots, or their sum divided by the sum of their weights."""
+        scale_free: bool = False
+        """Whether expert outputs are centred and scaled over the batch before they are aligned."""
+        debiased: bool = False
+        """Whether OT is debiased (the Sinkhorn divergence), so that it is zero for equal distributions."""
         epsilon: Annotated[float, Bounds(above=0)] = 0.1
         """Entropic regularisation of OT."""
         epsilon_scale: EpsilonScale = "relative"
@@ -61,17 +68,52 @@ class MESSI(LossAlgorithm):
         """Sinkhorn iterations of OT."""
         diversity: Form = "cosine"
         """Similarity between experts: the cosine of the paper's text or the Frobenius norm of its equation."""
+        diversity_reduction: PairReduction = "sum"
+        """Sum or mean over the ordered pairs of experts."""
         balance_momentum: Annotated[float, Bounds(minimum=0, maximum=0.9999)] = 0.0
         """Decay of the moving average of the load that is balanced; 0 uses the batch only."""
+        regulariser_ramp: Annotated[int, Bounds(minimum=0)] = 0
+        """Number of steps in which the weights of sparsity, balance and diversity grow linearly from 0."""
+        load_rate: Weight = 0.0
+        """Change per step of a router bias that equalises the expert loads; 0 adds no bias."""
+        expert_ratio: Annotated[float, Bounds(above=0)] = 4.0
+        """Hidden units of an expert, as a multiple of the feature width."""
+        expert_dropout: Annotated[float, Bounds(minimum=0, maximum=0.9)] = 0.0
+        """Dropout between the layers of an expert."""
+        normalised_experts: bool = False
+        """Divide each expert output by its root mean square before it is mixed and aligned."""
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            require_debiasable(self.discrepancy, debiased=self.debiased)
 
     load: Tensor
+    steps_taken: Tensor | None
+    """Number of steps so far; only with a ramp. On the device, because a captured step cannot read another number."""
 
     def __init__(self, config: Config, *, task: Task, encoder: EncoderConfig) -> None:
         super().__init__()
         self.config, self.task = config, task
         self.encoder = encoder.build(task.input_shape)
-        self.head = MessiHead(self.encoder.width, task.num_classes, config.num_experts)
+        self.head = MessiHead(
+            self.encoder.width,
+            task.num_classes,
+            config.num_experts,
+            expert_ratio=config.expert_ratio,
+            expert_dropout=config.expert_dropout,
+            normalised=config.normalised_experts,
+            load_biased=config.load_rate > 0,
+        )
         self.register_buffer("load", torch.full((config.num_experts,), 1 / config.num_experts))
+        self.register_buffer("steps_taken", torch.zeros((), dtype=torch.long) if config.regulariser_ramp else None)
+
+    def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
+        """Take one step on the loss, then move the load bias and count the step."""
+        terms = super().update(batch, stepper)
+        self.head.move_load_bias(self.load, self.config.load_rate)
+        if self.steps_taken is not None:
+            self.steps_taken.add_(1)
+        return terms
 
     def loss(self, batch: Batch) -> LossTerms:
         """Return the five weighted terms; a term with the weight 0 is left out."""
@@ -81,11 +123,8 @@ class MESSI(LossAlgorithm):
             batch.labels.device,
             lambda: {"cls": domain_mean_cross_entropy(out.logits, batch.labels, batch.domains)},
             lambda: _term("ssi", config.ssi_weight, lambda: self._invariance(out, batch)),
-            lambda: {
-                **_term("sp", config.sparsity_weight, lambda: sparsity(out.routing)),
-                **_term("bal", config.balance_weight, lambda: balance(self._current_load(out.routing))),
-            },
-            lambda: _term("div", config.diversity_weight, lambda: diversity(out.experts, form=config.diversity)),
+            lambda: self._routing_terms(out.routing),
+            lambda: self._regulariser("div", config.diversity_weight, lambda: self._diversity(out.experts)),
         )
         return {**classification, **invariance, **routing, **difference}
 
@@ -103,30 +142,57 @@ class MESSI(LossAlgorithm):
 
     def _invariance(self, out: HeadOutput, batch: Batch) -> Tensor:
         config = self.config
-        routing, labels = select(out.routing, batch.labels, selector=config.selector, num_classes=self.task.num_classes)
+        experts = scale_free(out.experts) if config.scale_free else out.experts
+        routing, labels = select(
+            out.routing,
+            batch.labels,
+            selector=config.selector,
+            num_classes=self.task.num_classes,
+            slot_weight=config.slot_weight,
+        )
         return ssi_loss(
-            out.experts,
+            experts,
             routing,
             labels,
             batch.domains,
             discrepancy=config.discrepancy,
+            slot_weight=config.slot_weight,
             sharpness=config.sharpness,
             reduction=config.reduction,
+            debiased=config.debiased,
             epsilon=config.epsilon,
             epsilon_scale=config.epsilon_scale,
             iterations=config.iterations,
         )
 
+    def _routing_terms(self, routing: Tensor) -> LossTerms:
+        config = self.config
+        terms = self._regulariser("sp", config.sparsity_weight, lambda: sparsity(routing))
+        if config.balance_weight or config.load_rate:
+            load = self._current_load(routing)
+            terms |= self._regulariser("bal", config.balance_weight, lambda: balance(load))
+        return terms
+
+    def _diversity(self, experts: Tensor) -> Tensor:
+        return diversity(experts, form=self.config.diversity, reduction=self.config.diversity_reduction)
+
     def _current_load(self, routing: Tensor) -> Tensor:
         momentum = self.config.balance_momentum
         load = momentum * self.load + (1 - momentum) * routing.mean(0)
-        if momentum:
+        if momentum or self.config.load_rate:
             self.load.copy_(load.detach())
         return load
 
+    def _regulariser(self, name: str, weight: float, value: Callable[[], Tensor]) -> LossTerms:
+        return _term(name, weight, value, ramp=self._ramp(self.config.regulariser_ramp))
 
-def _term(name: str, weight: float, value: Callable[[], Tensor]) -> LossTerms:
-    return {name: weight * value()} if weight else {}
+    def _ramp(self, steps: int) -> Tensor | float:
+        """Return the fraction of a weight that applies now: from 0 in the first step to 1 after ``steps`` steps."""
+        return 1.0 if self.steps_taken is None or not steps else (self.steps_taken / steps).clamp(max=1)
+
+
+def _term(name: str, weight: float, value: Callable[[], Tensor], *, ramp: Tensor | float = 1.0) -> LossTerms:
+    return {name: weight * ramp * value()} if weight else {}
 
 
 def sparsity(routing: Tensor) -> Tensor:
@@ -141,15 +207,15 @@ def balance(load: Tensor) -> Tensor:
     return (load.float() - 1 / len(load)).square().sum()
 
 
-def diversity(features: Tensor, *, form: Form = "cosine") -> Tensor:
-    """Return how similar the expert outputs are, summed over ordered pairs of experts: [M, B, R] -> scalar.
+def diversity(features: Tensor, *, form: Form = "cosine", reduction: PairReduction = "sum") -> Tensor:
+    """Return how similar the expert outputs are, over ordered pairs of experts: [M, B, R] -> scalar.
 
     ``"cosine"``, as in the paper's text: the squared batch mean of cos(h_m(x), h_n(x)).
     ``"frobenius"``, as in its equation: |H_m^T H_n / B|_F^2 with each H divided by its Frobenius norm. Its value is of
     the order of 1e-4, so its gradient is negligible at the paper's weight.
     """
     features = features.float()
-    batch = features.shape[1]
+    experts, batch, _ = features.shape
     if form == "cosine":
         unit = functional.normalize(features, dim=-1)
         similarity = torch.einsum("mbr,nbr->mn", unit, unit).div(batch).square()
@@ -158,4 +224,5 @@ def diversity(features: Tensor, *, form: Form = "cosine") -> Tensor:
         # |A^T B|_F^2 = <A A^T, B B^T>: [B, B] Gram matrices instead of [R, R] products for every pair.
         gram = unit @ unit.mT / batch
         similarity = torch.einsum("mbc,nbc->mn", gram, gram)
-    return similarity.sum() - similarity.diagonal().sum()
+    total = similarity.sum() - similarity.diagonal().sum()
+    return total if reduction == "sum" else total / max(experts * (experts - 1), 1)

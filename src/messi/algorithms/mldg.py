@@ -70,8 +70,8 @@ class MLDG(Algorithm):
         """Return the weighted risk of the copy; its gradient is applied to the network (first order)."""
         risk = self.config.meta_weight * _risk(self.inner, inputs, labels)
         with torch.autocast(inputs.device.type, enabled=False):  # autocast is for the forward pass only
-            gradients = torch.autograd.grad(risk, list(self.inner.parameters()), materialize_grads=True)
-        return with_gradient(risk, list(self.network.parameters()), gradients)
+            gradients = torch.autograd.grad(risk, _trained(self.inner), materialize_grads=True)
+        return with_gradient(risk, _trained(self.network), gradients)
 
     def predict(self, inputs: Tensor) -> Prediction:
         """Return the logits of the network."""
@@ -85,6 +85,11 @@ class MLDG(Algorithm):
 def _risk(network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
     """Return the mean cross-entropy; the domains have equally many examples, so each has the same weight."""
     return functional.cross_entropy(network(inputs).float(), labels)
+
+
+def _trained(network: nn.Module) -> list[Tensor]:
+    """Return the parameters that are not frozen."""
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]
 
 
 def _part(batch: Batch, rows: Tensor) -> tuple[Tensor, Tensor]:

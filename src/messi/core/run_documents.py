@@ -111,11 +111,29 @@ class AveragedScores:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BetterStep:
+    """A single step whose weights score higher on the validation data than the average does, by the selection rule."""
+
+    step: Count
+    score: Share
+    average: Share
+    """The score of the averaged weights."""
+
+    @property
+    def comparison(self) -> str:
+        """Both scores, as a clause."""
+        return (
+            f"step {self.step} alone scores {100 * self.score:.1f} % on validation and the average "
+            f"{100 * self.average:.1f} %"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """``result.json``: the result of a run; written last."""
 
     selection: str
-    """The rule that selected the step, or "swad"."""
+    """The rule that selected the step, or how weights were averaged: "ma", "ema" or "swad"."""
     validation: Role
     """The role that the rule reads."""
     selected_step: Count
@@ -123,6 +141,8 @@ class Result:
     """The first and last of the averaged steps; None if the weights are those of one step."""
     averaged_runs: tuple[AveragedScores, ...] = ()
     """For the average of several runs: the results of each, in the order of ``run.json``."""
+    better_step: BetterStep | None = None
+    """None if no single step scored higher than the average, or if nothing was averaged."""
     source_val: dict[str, Share] = field(default_factory=dict)
     target: dict[str, Share] = field(default_factory=dict)
     roles: dict[str, RoleScores] = field(default_factory=dict)

@@ -29,6 +29,14 @@ def entropic_ot(x: Tensor, y: Tensor, *, epsilon: float, iterations: int = 10_00
     return (plan * differentiable_cost).sum() + epsilon * (plan * log_ratio).sum(), plan
 
 
+def sinkhorn_divergence(x: Tensor, y: Tensor, *, epsilon: float, iterations: int = 10_000) -> Tensor:
+    """Return W_eps(P, Q) - W_eps(P, P) / 2 - W_eps(Q, Q) / 2."""
+    apart, own_x, own_y = (
+        entropic_ot(a, b, epsilon=epsilon, iterations=iterations)[0] for a, b in ((x, y), (x, x), (y, y))
+    )
+    return apart - own_x / 2 - own_y / 2
+
+
 def mmd_squared(x: Tensor, y: Tensor, *, bandwidths: tuple[float, ...]) -> Tensor:
     """Return E k(x, x') + E k(y, y') - 2 E k(x, y) with k summed over the bandwidths."""
 
@@ -48,25 +56,36 @@ def slots(labels: Tensor, domains: Tensor) -> list[tuple[list[int], list[int]]]:
     return [(cells[first], cells[second]) for first, second in pairs if first[0] == second[0]]
 
 
-def ssi_ot(
+def slot_weights(
+    routing: Tensor, labels: Tensor, domains: Tensor, *, sharpness: float, slot_weight: str = "sigmoid"
+) -> Tensor:
+    """Return a_ijc of every slot and expert in one row: routing [B, M], labels [B], domains [B] -> [S M]."""
+    experts = routing.shape[1]
+    gate = {
+        "sigmoid": lambda mass: torch.sigmoid(sharpness * mass),
+        "product": lambda mass: mass,
+        "centred": lambda mass: torch.sigmoid(sharpness * (experts * mass - 1)),
+    }[slot_weight]
+    masses = routing.detach().double()
+    found = [gate(masses[first].mean(0)) * gate(masses[second].mean(0)) for first, second in slots(labels, domains)]
+    return torch.cat(found)
+
+
+def slot_values(
     features: Tensor,
-    routing: Tensor,
     labels: Tensor,
     domains: Tensor,
     *,
     epsilon: float,
-    sharpness: float,
+    debiased: bool = False,
     iterations: int = 10_000,
-) -> tuple[Tensor, int]:
-    """Return the sum over slots and experts of a_ijc W_eps (absolute epsilon) and the number of its terms.
+) -> Tensor:
+    """Return W_eps (absolute epsilon), or the Sinkhorn divergence, of every slot and expert: [M, B, R] -> [S M]."""
 
-    Shapes: features [M, B, R], routing [B, M], labels [B], domains [B].
-    """
-    total, number = features.double().sum() * 0, 0
-    for (first, second), expert in itertools.product(slots(labels, domains), range(len(features))):
-        mass = routing.detach().double()[:, expert]
-        weight = torch.sigmoid(sharpness * mass[first].mean()) * torch.sigmoid(sharpness * mass[second].mean())
-        x, y = features[expert, first], features[expert, second]
-        total = total + weight * entropic_ot(x, y, epsilon=epsilon, iterations=iterations)[0]
-        number += 1
-    return total, number
+    def value(x: Tensor, y: Tensor) -> Tensor:
+        if debiased:
+            return sinkhorn_divergence(x, y, epsilon=epsilon, iterations=iterations)
+        return entropic_ot(x, y, epsilon=epsilon, iterations=iterations)[0]
+
+    pairs = itertools.product(slots(labels, domains), features)
+    return torch.stack([value(outputs[first], outputs[second]) for (first, second), outputs in pairs])

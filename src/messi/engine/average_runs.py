@@ -7,7 +7,7 @@ model, and only then has no run been trained on the examples that validate the a
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,10 +105,9 @@ class Member:
 
     def score(self, rule: str) -> float:
         """Return the validation score of the model, as recorded by the run."""
-        kinds = (EvaluationRecord, RoleRecord)
-        records = [record for record in self.folder.read_records() if isinstance(record, kinds)]
-        step, averaged = self.result.selected_step, self.result.averaged
-        return _score((r for r in records if (r.step, r.averaged) == (step, averaged)), rule)
+        measured = [r for r in self.folder.read_records() if isinstance(r, EvaluationRecord | RoleRecord)]
+        selected = [record for record in measured if record.step == self.result.selected_step]
+        return select(selected, rule, averaged=self.result.averaged).score
 
 
 @dataclass(frozen=True)
@@ -294,9 +293,4 @@ def _measured(parts: RunParts, rule: str) -> float:
     role, names = RULES[rule].role, parts.loader.data.domain_names
     predictions = predict_role(parts.algorithm, parts.loader, role)
     records = evaluation_records(predictions, role=role, step=0, domain_names=names)
-    return _score([*records, role_record(predictions, role=role, step=0)], rule)
-
-
-def _score(records: Iterable[EvaluationRecord | RoleRecord], rule: str) -> float:
-    """Return the score of one model by a selection rule, given its records."""
-    return select([dataclasses.replace(record, averaged=False) for record in records], rule).score
+    return select([*records, role_record(predictions, role=role, step=0)], rule).score

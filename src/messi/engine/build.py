@@ -70,7 +70,7 @@ def build_run(
         config=config,
         algorithm=algorithm,
         stepper=AdamStepper(algorithm, training),
-        averager=make_averager(algorithm, training),
+        averager=make_averager(algorithm, training, num_classes=task.num_classes),
         loader=loader,
         metrics=MetricsLog(folder.records, [tensorboard, stopwatch, *observers]),
         stopwatch=stopwatch,

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from messi.algorithms.common.base import Algorithm, Stepper
+from messi.algorithms.common.base import Algorithm
 from messi.core.batch import Batch, LossTerms
+from messi.engine.stepper import AdamStepper
 
 # Eager steps before the capture: they compile kernels, choose algorithms and allocate the optimizer's state.
 _WARM_UP = 3
@@ -28,7 +29,9 @@ class CapturedStep(NamedTuple):
 class Updater:
     """Takes training steps: eagerly at first, then by replaying captured ones if method and device allow it."""
 
-    def __init__(self, algorithm: Algorithm, stepper: Stepper, device: torch.device, *, capture: bool = True) -> None:
+    def __init__(
+        self, algorithm: Algorithm, stepper: AdamStepper, device: torch.device, *, capture: bool = True
+    ) -> None:
         self._algorithm, self._stepper, self._device = algorithm, stepper, device
         self._wanted = capture and device.type == "cuda"
         self._taken: Counter[Hashable] = Counter()
@@ -42,7 +45,8 @@ class Updater:
 
     def __call__(self, batch: Batch) -> LossTerms:
         """Take one step and return its terms, which the next step overwrites."""
-        phase = self._algorithm.phase(batch.step)
+        self._stepper.begin(batch.step)
+        phase = self._phase(batch.step)
         if self._wanted and phase is not None and phase not in self._captured and self._taken[phase] >= _WARM_UP:
             self._capture(batch, phase)
         captured = self._captured.get(phase)
@@ -53,6 +57,11 @@ class Updater:
             mine.copy_(given)
         captured.graph.replay()
         return captured.terms
+
+    def _phase(self, step: int) -> Hashable | None:
+        """Return the method's kind of step and whether the step is one of the probe; None is never captured."""
+        kind = self._algorithm.phase(step)
+        return None if kind is None else (kind, self._stepper.probing)
 
     def _capture(self, batch: Batch, phase: Hashable) -> None:
         """Capture a step without taking it. If that fails, steps stay eager: same result, but slower."""

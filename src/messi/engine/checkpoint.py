@@ -13,7 +13,7 @@ from messi.core.errors import MessiError
 from messi.core.run_documents import Count
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.engine.async_writer import Snapshot
-from messi.engine.averaging.swad import SWAD, AverageDescription
+from messi.engine.averaging.averager import AverageDescription, Averager
 from messi.engine.metrics_log import MetricsLog
 from messi.engine.stepper import AdamStepper
 
@@ -47,7 +47,7 @@ class Checkpoint:
         algorithm: Algorithm,
         stepper: AdamStepper,
         metrics: MetricsLog,
-        averager: SWAD | None = None,
+        averager: Averager | None = None,
     ) -> None:
         tensors = {f"algorithm/{name}": tensor for name, tensor in algorithm.state_dict().items()}
         for group, optimizer in stepper.optimizers.items():
@@ -85,7 +85,7 @@ def load_checkpoint(
     algorithm: Algorithm,
     stepper: AdamStepper,
     metrics: MetricsLog,
-    averager: SWAD | None = None,
+    averager: Averager | None = None,
 ) -> int:
     """Restore the state that :class:`Checkpoint` wrote and return its step; without a file, start at step 0.
 
@@ -129,7 +129,7 @@ def _restore(
     algorithm: Algorithm,
     stepper: AdamStepper,
     metrics: MetricsLog,
-    averager: SWAD | None,
+    averager: Averager | None,
 ) -> None:
     algorithm.load_state_dict(_under("algorithm/", tensors.items()))
     for group, optimizer in stepper.optimizers.items():

@@ -8,16 +8,17 @@ from messi.core.errors import writing
 from messi.core.records import EvaluationRecord, ExampleRecord, Role, RoleRecord, RoutingRecord
 from messi.core.run_documents import AveragedScores, Result, RoleScores
 from messi.data.image_files import to_picture
+from messi.data.progress import LogProgress
 from messi.diagnostics.document import diagnose
 from messi.diagnostics.routing import mean_routing_by_class
 from messi.engine.async_writer import Snapshot
+from messi.engine.averaging.averager import Averager
 from messi.engine.averaging.batch_norm import reestimate
-from messi.engine.averaging.swad import SWAD
 from messi.engine.loop import RunParts, measure, model_description, validation_roles
 from messi.evaluation.measure import predict_role
 from messi.evaluation.model import read_weights, save_model
 from messi.evaluation.predict import Predictions
-from messi.evaluation.selection import RULES, select
+from messi.evaluation.selection import RULES, better_step, select
 
 EXAMPLES_PER_DOMAIN = 4
 # A report with pictures of hundreds of domains would be too large to open.
@@ -31,7 +32,7 @@ class Chosen:
     """Which weights become the model of a run."""
 
     selection: str
-    """The rule that selected the step, or "swad"."""
+    """The rule that selected the step, or how weights were averaged."""
     step: int
     """The selected step, or the last of the averaged ones."""
     averaged_steps: tuple[int, int] | None = None
@@ -78,13 +79,14 @@ def _select(parts: RunParts) -> Chosen:
     return Chosen(selected.rule, selected.step)
 
 
-def _save_average(parts: RunParts, averager: SWAD) -> Chosen:
+def _save_average(parts: RunParts, averager: Averager) -> Chosen:
     average = averager.average()
     averager.install(average)
     # The batches that training would have continued with.
-    steps = range(averager.last_step + 1, averager.last_step + 1 + BATCH_NORM_BATCHES)
+    last = max(record.step for record in parts.metrics.evaluations)
+    steps = range(last + 1, last + 1 + BATCH_NORM_BATCHES)
     reestimate(parts.algorithm, (parts.loader.batch(step).inputs for step in steps))
-    chosen = Chosen("swad", average.last, (average.first, average.last))
+    chosen = Chosen(parts.config.training.averaging, average.last, (average.first, average.last))
     weights = Snapshot(parts.algorithm.state_dict()).wait()
     save_model(parts.folder.model, weights, model_description(parts, chosen.step, chosen.averaged_steps))
     return chosen
@@ -113,12 +115,19 @@ def _result(parts: RunParts, chosen: Chosen) -> Result:
     roles = [record for record in records if isinstance(record, RoleRecord)]
     average = parts.description.average
     varied = average.runs[0].settings if average else ()  # these are settings of single runs, not of their average
+    better = better_step(parts.metrics.evaluations, config.training.selection) if chosen.averaged_steps else None
+    if better:
+        LogProgress().noted(
+            f"Averaging did not help this run: {better.comparison}; train for more steps, or average from a later step "
+            "with --averaging ma and a higher --average-from."
+        )
     return Result(
         selection=chosen.selection,
         validation=RULES[config.training.selection].role,
         selected_step=chosen.step,
         averaged_steps=chosen.averaged_steps,
         averaged_runs=chosen.averaged_runs,
+        better_step=better,
         source_val={record.domain: record.accuracy for record in domains if record.role == "source_val"},
         target={record.domain: record.accuracy for record in domains if record.role == "target"},
         roles={r.role: RoleScores(count=r.count, accuracy=r.accuracy, macro_f1=r.macro_f1) for r in roles},

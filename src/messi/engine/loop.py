@@ -16,7 +16,7 @@ from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
 from messi.data.loader import Loader
 from messi.engine.async_writer import AsyncWriter
-from messi.engine.averaging.swad import SWAD
+from messi.engine.averaging.averager import Averager
 from messi.engine.capture import Updater
 from messi.engine.checkpoint import Checkpoint, load_checkpoint
 from messi.engine.config import RunConfig
@@ -39,7 +39,7 @@ class RunParts:
     """A resolved config."""
     algorithm: Algorithm
     stepper: AdamStepper
-    averager: SWAD | None
+    averager: Averager | None
     """None if the weights of a single step become the model."""
     loader: Loader
     metrics: MetricsLog
@@ -54,7 +54,7 @@ class RunParts:
 
 
 def train(parts: RunParts) -> None:
-    """Train from the last checkpoint, or from the start, to the last step or to the end of SWAD's valley."""
+    """Train from the last checkpoint, or from the start, to the last step or until the average is complete."""
     training, metrics = parts.config.training, parts.metrics
     done = load_checkpoint(
         parts.folder.last,
@@ -102,8 +102,6 @@ def _remaining_steps(parts: RunParts, done: int) -> Iterator[int]:
 def _take_step(parts: RunParts, update: Updater, step: int) -> None:
     """Take a step without waiting for the device."""
     torch.manual_seed(derive_seed("step", parts.config.seed, step))
-    if step == parts.algorithm.restart:
-        parts.stepper.reset()
     parts.metrics.add(update(parts.loader.batch(step)))
     if parts.averager:
         parts.averager.add(step)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Annotated, Self
 
 from messi.core.config import OPEN, Bounds, Config
+from messi.core.errors import MessiError
 from messi.data.augment import AugmentationConfig
 from messi.data.sampling import SamplingConfig
 from messi.data.splits import SplitConfig
-from messi.engine.averaging.choice import AveragingConfig
+from messi.engine.averaging.config import AveragingConfig
 from messi.engine.stepper import OptimizerConfig
 from messi.evaluation.selection import SelectionConfig
 
@@ -43,6 +44,12 @@ class TrainingConfig(  # fields are listed from the last base to the first
 
     deterministic: bool = True
     """Use only kernels that give the same bits every time; only matters on a GPU."""
+
+    def __post_init__(self) -> None:
+        """Check each setting, then those that depend on another."""
+        super().__post_init__()
+        if self.steps is not OPEN and self.probe_steps > self.steps:
+            raise MessiError(f"probe_steps must be at most steps = {self.steps}, but is {self.probe_steps}.")
 
     @classmethod
     def open_fields(cls) -> list[str]:

@@ -1,23 +1,28 @@
 """Which step's model to keep: rules that are pure functions of records and may read only the role they declare."""
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from messi.core.config import OPEN, Config
 from messi.core.errors import MessiError, unknown_name
 from messi.core.records import EvaluationRecord, Record, Role, RoleRecord
+from messi.core.run_documents import BetterStep
 
 Metric = Literal["accuracy", "macro_f1"]
 """What a rule maximises: the mean accuracy over domains, or macro F1 over all examples."""
 
 
 class Reader:
-    """Gives a rule the evaluations of single steps in the role it declared, and raises for any other role."""
+    """Gives a rule the evaluations in the role it declared, and raises for any other role.
 
-    def __init__(self, records: Iterable[Record], role: Role, rule: str) -> None:
-        self._records = [r for r in records if isinstance(r, EvaluationRecord | RoleRecord) and not r.averaged]
+    They are those of single steps, or those of averaged weights.
+    """
+
+    def __init__(self, records: Iterable[Record], role: Role, rule: str, *, averaged: bool = False) -> None:
+        evaluations = [r for r in records if isinstance(r, EvaluationRecord | RoleRecord)]
+        self._records = [r for r in evaluations if r.averaged == averaged]
         self._role, self._rule = role, rule
 
     def accuracies(self, role: Role) -> dict[int, list[float]]:
@@ -80,8 +85,8 @@ class SelectionConfig(Config):
     selection: SelectionRule = OPEN
     """Select by accuracy on validation data of the source domains or of unseen domains, or by macro F1 on the latter.
 
-    Accuracy is the mean over domains; macro F1 is computed over all examples together, as in WILDS. SWAD selects no
-    step: it finds its valley by the loss on the same data."""
+    Accuracy is the mean over domains; macro F1 is computed over all examples together, as in WILDS. With
+    --averaging no step is selected; SWAD finds its valley by the loss on the same data."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +98,12 @@ class Selection:
     score: float
 
 
-def select(records: Iterable[Record], rule: str = "source_val") -> Selection:
-    """Return the step that a rule selects."""
+def select(records: Iterable[Record], rule: str = "source_val", *, averaged: bool = False) -> Selection:
+    """Return the step that a rule selects among single steps, or the average and its score."""
     if rule not in RULES:
         raise unknown_name("selection rule", rule, RULES)
     chosen = RULES[rule]
-    scores = chosen.scores(Reader(records, chosen.role, rule))
+    scores = chosen.scores(Reader(records, chosen.role, rule, averaged=averaged))
     if not scores:
         raise MessiError(
             f"The selection rule '{rule}' requires evaluations on '{chosen.role}' data, but there are none; "
@@ -106,3 +111,11 @@ def select(records: Iterable[Record], rule: str = "source_val") -> Selection:
         )
     step = max(sorted(scores), key=lambda s: scores[s])
     return Selection(rule=rule, step=step, score=scores[step])
+
+
+def better_step(records: Sequence[Record], rule: str) -> BetterStep | None:
+    """Return the step that a rule would have selected, if it scores higher than the averaged weights."""
+    single, average = select(records, rule), select(records, rule, averaged=True)
+    if single.score <= average.score:
+        return None
+    return BetterStep(step=single.step, score=single.score, average=average.score)

@@ -133,12 +133,28 @@ class Encoder(nn.Module):
         super().__init__()
         self.network, self.width = network, width
         self._frozen_batch_norm = frozen_batch_norm
+        self._frozen: list[nn.Parameter] = []
+        """The parameters whose training is suspended."""
         fuse(network)
         self._channels_last = any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
 
+    def freeze(self) -> None:
+        """Suspend training: parameters get no gradient, and all layers stay in the mode of prediction."""
+        self._frozen += [parameter for parameter in self.parameters() if parameter.requires_grad]
+        for parameter in self._frozen:
+            parameter.requires_grad_(False)
+        self.eval()
+
+    def unfreeze(self) -> None:
+        """Continue training after :meth:`freeze`."""
+        for parameter in self._frozen:
+            parameter.requires_grad_()
+        self._frozen = []
+        self.train()
+
     def train(self, mode: bool = True) -> "Encoder":
         """Switch to training or prediction; frozen BatchNorm keeps its statistics but still learns scale and shift."""
-        super().train(mode)
+        super().train(mode and not self._frozen)
         if self._frozen_batch_norm:
             for module in self.network.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):  # noqa: SLF001 (the base of all of them)

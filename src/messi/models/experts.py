@@ -30,14 +30,14 @@ class Experts(nn.Module):
         self._dropout = dropout
 
     @classmethod
-    def initialised(cls, width: int, num_experts: int) -> "Experts":
-        """Return experts with 4 W hidden units, initialised independently and each like two ``nn.Linear``."""
-        hidden = 4 * width
+    def initialised(cls, width: int, num_experts: int, *, ratio: float = 4.0, dropout: float = 0.0) -> "Experts":
+        """Return experts with ratio * W hidden units, initialised independently and each like two ``nn.Linear``."""
+        hidden = max(round(ratio * width), 1)
         shapes = ((width, hidden), (1, hidden), (hidden, width), (1, width))
         weights = [nn.Parameter(torch.empty(num_experts, *shape)) for shape in shapes]
         for weight, fan_in in zip(weights, (width, width, hidden, hidden), strict=True):
             nn.init.uniform_(weight, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
-        return cls(*weights)
+        return cls(*weights, dropout=dropout)
 
     @classmethod
     def copies(cls, mlp: Any, num_experts: int, *, dropout: float = 0.0) -> "Experts":

@@ -1,12 +1,10 @@
 """The runs that an average was made from, each next to the average."""
 
-import dataclasses
 from collections import Counter
 from pathlib import Path
 
-from messi.core.records import EvaluationRecord, RoleRecord
 from messi.core.run_documents import AveragedScores
-from messi.evaluation.selection import RULES, Reader
+from messi.evaluation.selection import select
 from messi.reports.number_format import percent
 from messi.reports.runs import FinishedRun
 from messi.reports.table import Cell, Column, Row, Table
@@ -29,7 +27,8 @@ def averaged_rows(run: FinishedRun) -> list[dict[str, str]]:
         for name, one, scores in zip(names, run.average.runs, run.averaged_runs, strict=True)
     ]
     target = {record.domain: record.accuracy for record in run.selected("target")}
-    whole = AveragedScores(validation=_score(run), target=target, kept=True)
+    rule = run.config["training"]["selection"]
+    whole = AveragedScores(validation=select(run.records, rule, averaged=True).score, target=target, kept=True)
     kept = sum(scores.kept for scores in run.averaged_runs)
     end = {**_scores(run, whole), "In the average": f"{kept} of {len(rows)}"}
     return [*rows, {NAME: run.selection, **dict.fromkeys(heads.values(), ""), **end}]
@@ -58,11 +57,3 @@ def _scores(run: FinishedRun, scores: AveragedScores) -> dict[str, str]:
         **tried,
         "In the average": "yes" if scores.kept else "no",
     }
-
-
-def _score(run: FinishedRun) -> float:
-    """Return the validation score of the average by the rule that scored the runs."""
-    rule = RULES[run.config["training"]["selection"]]
-    measured = [r for r in run.records if isinstance(r, EvaluationRecord | RoleRecord) and r.step == run.selected_step]
-    single = [dataclasses.replace(record, averaged=False) for record in measured]
-    return rule.scores(Reader(single, rule.role, rule.name))[run.selected_step]

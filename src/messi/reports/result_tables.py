@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from messi.core.config import flatten
 from messi.core.records import EvaluationRecord, Role
+from messi.core.run_documents import BetterStep
 from messi.reports.runs import FinishedRun, run_labels
 from messi.reports.statistics import Scores, Summary, Worst, summarise, target_average, worst_target
 from messi.reports.table import Cell, Column, Row, Table
@@ -34,8 +35,10 @@ class ResultRow:
     steps: int
     selected_step: int
     averaged_steps: tuple[int, int] | None
-    averaged_runs: str = ""
+    averaged_runs: str
     """How many runs were averaged, such as "3 of 5"; empty for a run that was trained."""
+    better_step: BetterStep | None
+    """A single step that scores higher on the validation data than the average."""
     validation: float
     """The mean over domains of the accuracy on the validation data used for selection."""
     validation_count: int
@@ -177,6 +180,7 @@ def _result(run: FinishedRun, label: str) -> ResultRow:
         selected_step=run.selected_step,
         averaged_steps=run.averaged_steps,
         averaged_runs=f"{sum(one.kept for one in runs)} of {len(runs)}" if (runs := run.averaged_runs) else "",
+        better_step=run.better_step,
         validation=statistics.fmean(record.accuracy for record in validation),
         validation_count=sum(record.count for record in validation),
         targets=tuple(run.selected("target")),

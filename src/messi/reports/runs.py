@@ -11,7 +11,7 @@ from messi.core.config import flatten
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, ExampleRecord, Record, Role, RoutingRecord, TrainRecord
 from messi.core.registry import short_name
-from messi.core.run_documents import AveragedScores, Diagnostics, RunAverage
+from messi.core.run_documents import AveragedScores, BetterStep, Diagnostics, RunAverage
 from messi.core.rundir import RunDir
 
 RecordType = TypeVar("RecordType", TrainRecord, EvaluationRecord, RoutingRecord, ExampleRecord)
@@ -46,6 +46,7 @@ class FinishedRun:
     """Which runs were averaged; None for a run that was trained."""
     averaged_runs: tuple[AveragedScores, ...]
     """The results of these runs."""
+    better_step: BetterStep | None
     target_part: str
     protocol: str
     """Its name, and the settings that differ from it."""
@@ -111,6 +112,7 @@ def read_run(path: Path, label: str = "") -> FinishedRun:
         averaged_steps=result.averaged_steps,
         average=average,
         averaged_runs=result.averaged_runs,
+        better_step=result.better_step,
         target_part=result.target_part,
         protocol="; ".join([result.protocol, *(f"{k} {v}" for k, v in result.deviations.items())]),
         records=tuple(folder.read_records()),

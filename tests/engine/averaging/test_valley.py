@@ -1,5 +1,6 @@
 """SWAD's choice of segments against the queues of the original code, and on curves with an obvious answer."""
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,12 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from messi.engine.averaging.valley import SWADConfig, Valley, find_valley
+from messi.engine.averaging.valley import LEARNED, SWADConfig, Valley, find_valley
 
 
-def valley_of(losses: Sequence[float], *, optimum: int = 3, overfit: int = 6, tolerance: float = 0.3) -> Valley | None:
+def valley_of(
+    losses: Sequence[float],
+    *,
+    optimum: int = 3,
+    overfit: int = 6,
+    tolerance: float = 0.3,
+    chance: float = math.inf,
+) -> Valley | None:
     config = SWADConfig(swad_optimum_patience=optimum, swad_overfit_patience=overfit, swad_tolerance=tolerance)
-    return find_valley(losses, config)
+    return find_valley(losses, config, chance=chance)
 
 
 class Queues:
@@ -163,3 +171,33 @@ def test_a_valley_may_have_ended_when_it_is_detected() -> None:
     valley = valley_of([1.0, 9.0, 9.0], optimum=3, overfit=2)
     assert valley is not None
     assert (valley.first, valley.last, valley.ended) == (0, 0, True)
+
+
+def test_a_flat_beginning_at_the_loss_of_a_guess_is_not_a_valley() -> None:
+    """Of two classes, with 25 % wrong labels: the loss falls from 0.69 to 0.60 only, within the tolerance of 0.3."""
+    curve = [0.684, 0.688, 0.690, 0.687, 0.688, 0.67, 0.64, 0.61, 0.60, 0.61, 0.60, 0.61, 0.62]
+    anywhere, learned = valley_of(curve), valley_of(curve, chance=math.log(2))
+    assert anywhere is not None
+    assert learned is not None
+    assert (anywhere.first, anywhere.last) == (0, 12)
+    assert (learned.first, learned.last) == (6, 12)
+    assert valley_of(curve[:8], chance=math.log(2)) is None
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(losses=curves, optimum=st.integers(1, 4), overfit=st.integers(1, 8))
+def test_the_loss_of_a_guess_changes_nothing_once_the_model_has_learned(
+    losses: list[float], optimum: int, overfit: int
+) -> None:
+    """Early losses above the limit of the valley are outside it anyway, as in the published settings."""
+    early = [3.0] * overfit
+    plain = valley_of([*early, *losses], optimum=optimum, overfit=overfit)
+    if plain is not None and plain.first >= len(early):
+        assert valley_of([*early, *losses], optimum=optimum, overfit=overfit, chance=2.5 / LEARNED) == plain
+
+
+@given(losses=curves, chance=st.sampled_from([0.6, 1.0, 1.5]))
+def test_no_valley_begins_before_the_loss_is_below_that_of_a_guess(losses: list[float], chance: float) -> None:
+    valley = valley_of(losses, chance=chance)
+    if valley is not None:
+        assert any(loss < LEARNED * chance for loss in losses[: valley.first + 1])

@@ -21,8 +21,10 @@ from .test_slots import as_lists
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 OPTIONS: dict[str, Any] = {
     "discrepancy": "ot",
+    "slot_weight": "sigmoid",
     "sharpness": 4.0,
     "reduction": "mean",
+    "debiased": False,
     "epsilon": 0.1,
     "epsilon_scale": "relative",
     "iterations": 10,
@@ -176,7 +178,14 @@ class TestMemory:
         matrix = experts * batch * batch
         sizes = [batch] * 8 + [batch + 1] * 2 + [2, pairs, pairs]
         sizes += [experts * batch * n for n in (1, blocks, width, width, lines)]
-        sizes += [512, max(3 * 512, experts * tiles * tiles), 512 * 2 * batch, matrix, matrix]
+        sizes += [
+            512,
+            max(3 * 512, experts * tiles * tiles),
+            max(512, experts * tiles),
+            512 * 2 * batch,
+            matrix,
+            matrix,
+        ]
         starts = [*layout[:-1], *scratch]
         return [(start + size, after) for start, size, after in zip(starts, sizes, starts[1:], strict=False)]
 
@@ -187,8 +196,10 @@ class TestMemory:
         assert all(end <= after for end, after in ends)
         assert ends[-1][1] == memory_kernels.words(*shape)
 
-    @both_discrepancies
-    def test_nothing_is_written_between_the_parts(self, discrepancy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(("discrepancy", "debiased"), [("ot", True), ("mmd", False)])
+    def test_nothing_is_written_between_the_parts(
+        self, discrepancy: str, debiased: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         seen: list[Tensor] = []
 
         def find_and_keep(labels: Tensor, domains: Tensor, memory: Tensor) -> None:
@@ -197,14 +208,14 @@ class TestMemory:
 
         monkeypatch.setattr(kernels, "find", find_and_keep)
         given = cells(3, 19, 1, experts=3)
-        given.by_kernels(discrepancy=discrepancy)
+        given.by_kernels(discrepancy=discrepancy, debiased=debiased)
         untouched = [seen[0][end:after] for end, after in self.ends(*given.features.shape)]
         assert sum(map(len, untouched)) > 100
         assert all((words == 2**31 - 1).all() for words in untouched)
 
 
 class TestValueAndGradient:
-    @pytest.mark.parametrize("reduction", ["mean", "sum"])
+    @pytest.mark.parametrize("reduction", ["mean", "sum", "weighted"])
     @both_discrepancies
     def test_mixed_batch(self, discrepancy: str, reduction: str) -> None:
         assert_same(mixed(width=20), discrepancy=discrepancy, reduction=reduction)
@@ -222,6 +233,15 @@ class TestValueAndGradient:
     @both_discrepancies
     def test_sharpness(self, discrepancy: str, sharpness: float) -> None:
         assert_same(mixed(), discrepancy=discrepancy, sharpness=sharpness, iterations=2)
+
+    @pytest.mark.parametrize("slot_weight", ["product", "centred"])
+    @both_discrepancies
+    def test_slot_weights(self, discrepancy: str, slot_weight: str) -> None:
+        given = mixed(experts=3, examples=9)
+        assert_same(given, discrepancy=discrepancy, slot_weight=slot_weight, reduction="weighted", iterations=2)
+
+    def test_totals_of_more_than_one_tile_by_mmd(self) -> None:
+        assert_same(mixed(3, 4, 40), discrepancy="mmd", slot_weight="product", reduction="weighted")
 
     def test_mostly_single_examples(self) -> None:
         assert_same(mixed(classes=12, examples=40, experts=3))
@@ -280,6 +300,46 @@ class TestValueAndGradient:
         given = mixed()
         centres = 30 * torch.randn(3, 5, generator=torch.Generator().manual_seed(2))
         assert_same(replace(given, features=given.features + centres[torch.arange(len(given.labels)) % 3]))
+
+
+class TestDebiased:
+    """Values are small differences of transport costs, so their rounding is one of those costs, which are near 10."""
+
+    @pytest.mark.parametrize(
+        ("epsilon", "epsilon_scale", "iterations"), [(0.1, "relative", 1), (1.0, "relative", 5), (3.0, "absolute", 5)]
+    )
+    def test_mixed_batch(self, epsilon: float, epsilon_scale: str, iterations: int) -> None:
+        options = {"epsilon": epsilon, "epsilon_scale": epsilon_scale, "iterations": iterations}
+        assert_same(mixed(classes=4), debiased=True, slot_weight="product", reduction="weighted", **options)
+
+    @pytest.mark.parametrize("sizes", [(1, 3), (16, 2), (17, 1), (33, 2), (66, 1)], ids=str)
+    def test_cells_of_every_size(self, sizes: Sequence[int]) -> None:
+        given = cells(*sizes, experts=1, width=3)
+        assert_same(given, debiased=True, epsilon=1.0, iterations=3, value_atol=1e-5, gradient_rtol=3e-4)
+
+    def test_cell_without_a_counterpart_gets_no_gradient(self) -> None:
+        # Of class 3 there is one domain only, with three examples.
+        given = draw(torch.tensor([0, 3, 0, 3, 0, 3]), torch.tensor([0, 1, 1, 1, 1, 1]))
+        assert_same(given, debiased=True)
+        assert given.by_kernels(debiased=True)[1].any(-1)[0].tolist() == [True, False] * 3
+
+    @pytest.mark.parametrize("epsilon_scale", ["relative", "absolute"])
+    def test_batch_without_slots_is_zero(self, epsilon_scale: str) -> None:
+        given = draw(torch.tensor([0, 0, 0, 1]), torch.tensor([2, 2, 2, 1]))
+        value, gradient = given.by_kernels(debiased=True, epsilon_scale=epsilon_scale)
+        assert value.item() == 0
+        assert not gradient.any()
+
+    def test_equal_cells_cost_nothing_and_are_not_moved(self) -> None:
+        half = cells(5, experts=2)
+        order = torch.randperm(5, generator=torch.Generator().manual_seed(5))
+        both = [torch.cat([tensor, tensor[order]]) for tensor in (half.routing, half.labels)]
+        features = torch.cat([half.features, half.features[:, order]], 1)
+        given = Batch(features, *both, torch.arange(2).repeat_interleave(5))
+        options = {"epsilon": 1.0, "iterations": 5}
+        (biased, _), (debiased, gradient) = (given.by_kernels(debiased=on, **options) for on in (False, True))
+        assert abs(debiased.item()) < 1e-5 * biased.item()
+        assert gradient.norm() < 1e-4 * given.features.norm() / 5
 
 
 class TestScales:
@@ -393,6 +453,10 @@ class TestGpu:
     def test_batches_of_real_size(self, discrepancy: str, classes: int, num_domains: int, examples: int) -> None:
         given = mixed(classes, num_domains, examples, experts=6, width=384)
         assert_same(given, discrepancy=discrepancy, iterations=50)
+        for rule in ("product", "centred"):
+            assert_same(given, discrepancy=discrepancy, slot_weight=rule, reduction="weighted", iterations=20)
+        if discrepancy == "ot":
+            assert_same(given, debiased=True, epsilon=1.0, iterations=20, gradient_rtol=3e-4)
 
     def test_the_public_loss_uses_the_kernels(self) -> None:
         given = mixed().to(DEVICE)

@@ -10,7 +10,8 @@ from torch import Tensor
 from messi.core.errors import MessiError
 from messi.discrepancy import reference
 from messi.discrepancy.mmd import BANDWIDTHS
-from messi.losses.ssi.loss import Discrepancy, Reduction, ssi_loss
+from messi.losses.ssi.loss import Discrepancy, Reduction, scale_free, ssi_loss
+from messi.losses.ssi.slots import SlotWeight
 
 EPSILON = 5.0
 """Absolute; about half the mean cost of the batches here, for which 200 rounds converge."""
@@ -30,17 +31,15 @@ class Batch:
     def absolute(self, **options: Any) -> Tensor:
         return self.loss(epsilon=EPSILON, epsilon_scale="absolute", iterations=ROUNDS, **options)
 
-    def twin(self) -> tuple[Tensor, int]:
-        """Return the sum over the slots of all experts, and their number."""
-        return reference.ssi_ot(
-            self.features,
-            self.routing,
-            self.labels,
-            self.domains,
-            epsilon=EPSILON,
-            sharpness=4.0,
-            iterations=ROUNDS,
+    def twin(self, *, slot_weight: str = "sigmoid", debiased: bool = False) -> tuple[Tensor, Tensor]:
+        """Return the weights and the values of the slots of all experts."""
+        weights = reference.slot_weights(
+            self.routing, self.labels, self.domains, sharpness=4.0, slot_weight=slot_weight
         )
+        values = reference.slot_values(
+            self.features, self.labels, self.domains, epsilon=EPSILON, debiased=debiased, iterations=ROUNDS
+        )
+        return weights, values
 
     def gradient(self, loss: Tensor) -> Tensor:
         (gradient,) = torch.autograd.grad(loss, self.features)
@@ -66,14 +65,19 @@ def assert_close(actual: Tensor, expected: Tensor, *, rtol: float) -> None:
     assert (actual.double() - expected.double()).norm().item() <= rtol * expected.double().norm().item()
 
 
+def reduced(weights: Tensor, values: Tensor, reduction: Reduction) -> Tensor:
+    number = {"sum": 1, "mean": len(values), "weighted": weights.sum()}[reduction]
+    return (weights * values).sum() / number
+
+
 class TestTwin:
-    @pytest.mark.parametrize("reduction", ["sum", "mean"])
+    @pytest.mark.parametrize("reduction", ["sum", "mean", "weighted"])
     def test_value_and_gradient_match_the_twin(self, reduction: Reduction) -> None:
         given = mixed_batch()
         loss = given.absolute(reduction=reduction)
-        total, number = given.twin()
-        expected = total if reduction == "sum" else total / number
-        assert number == 3 * (3 + 1 + 1)
+        weights, values = given.twin()
+        expected = reduced(weights, values, reduction)
+        assert len(values) == 3 * (3 + 1 + 1)
         assert_close(loss, expected, rtol=1e-5)
         assert_close(given.gradient(loss), given.gradient(expected), rtol=1e-4)
 
@@ -92,21 +96,32 @@ class TestTwin:
         assert_close(loss, expected, rtol=1e-5)
         assert_close(given.gradient(loss), given.gradient(expected), rtol=1e-4)
 
+    @pytest.mark.parametrize("debiased", [False, True])
+    @pytest.mark.parametrize("slot_weight", ["product", "centred"])
+    def test_options_beyond_the_paper_match_the_twin(self, slot_weight: SlotWeight, debiased: bool) -> None:
+        given = mixed_batch()
+        for reduction in ("mean", "weighted"):
+            loss = given.absolute(reduction=reduction, slot_weight=slot_weight, debiased=debiased)
+            expected = reduced(*given.twin(slot_weight=slot_weight, debiased=debiased), reduction)
+            assert_close(loss, expected, rtol=1e-5)
+            assert_close(given.gradient(loss), given.gradient(expected), rtol=1e-4)
+
     def test_345_classes_of_mostly_singletons(self) -> None:
         generator = torch.Generator().manual_seed(1)
         labels = torch.randint(345, (160,), generator=generator)
         given = batch(labels, torch.arange(160) % 5, experts=2)
         loss = given.absolute(reduction="sum")
-        total, number = given.twin()
-        assert number > 40
+        weights, values = given.twin()
+        total = (weights * values).sum()
+        assert len(values) > 40
         assert_close(loss, total, rtol=1e-5)
         assert_close(given.gradient(loss), given.gradient(total), rtol=1e-4)
 
     def test_one_class(self) -> None:
         given = batch(torch.zeros(9, dtype=torch.long), torch.arange(9) % 3)
         loss = given.absolute(reduction="sum")
-        total, _ = given.twin()
-        assert_close(loss, total, rtol=1e-5)
+        weights, values = given.twin()
+        assert_close(loss, (weights * values).sum(), rtol=1e-5)
 
     @pytest.mark.parametrize("sharpness", [0.0, 1.0, 20.0])
     def test_sharpness_changes_the_weights(self, sharpness: float) -> None:
@@ -153,6 +168,103 @@ class TestEpsilon:
         if scale <= 1e-20:
             # Costs below 1e-38 underflow in float32; MMD's kernels are all 1, rounded in their sums.
             assert abs(loss.item()) < (1e-37 if discrepancy == "ot" else 1e-5)
+
+
+class TestWeightedReduction:
+    @pytest.mark.parametrize("discrepancy", ["ot", "mmd"])
+    def test_equal_weights_give_the_plain_mean_whatever_their_size(self, discrepancy: Discrepancy) -> None:
+        given = mixed_batch()
+        even = replace(given, routing=torch.full_like(given.routing, 1 / 3))
+        everything = replace(given, routing=torch.ones_like(given.routing))
+        mean = everything.loss(discrepancy=discrepancy, slot_weight="product")
+        rules: tuple[SlotWeight, ...] = ("sigmoid", "product", "centred")
+        for rule in rules:
+            loss = even.loss(discrepancy=discrepancy, slot_weight=rule, reduction="weighted")
+            assert_close(loss, mean, rtol=1e-6)
+
+    def test_experts_without_any_mass_give_zero(self) -> None:
+        given = mixed_batch()
+        nothing = replace(given, routing=torch.zeros_like(given.routing))
+        loss = nothing.loss(slot_weight="product", reduction="weighted")
+        assert loss.item() == 0
+        assert not given.gradient(loss).any()
+
+    def test_a_slot_of_which_one_cell_has_no_mass_is_excluded(self) -> None:
+        given = batch(torch.zeros(6, dtype=torch.long), torch.arange(3).repeat_interleave(2), experts=1)
+        two = given.domains < 2
+        routing = torch.where(given.domains == 2, 0.0, 0.5)[:, None]
+        loss = replace(given, routing=routing).absolute(slot_weight="product", reduction="sum")
+        kept = Batch(given.features[:, two], routing[two], given.labels[two], given.domains[two])
+        assert_close(loss, kept.absolute(slot_weight="product", reduction="sum"), rtol=1e-6)
+        assert not given.gradient(loss)[:, ~two].any()
+
+
+class TestDebiased:
+    def test_equal_cells_cost_nothing_and_are_not_moved(self) -> None:
+        # The order of the examples differs between the cells, but not their distribution.
+        points = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
+        features = torch.cat([points, points[:, [3, 1, 0, 4, 2]]], 1).requires_grad_()
+        domains = torch.arange(2).repeat_interleave(5)
+        given = Batch(features, torch.full((10, 2), 0.5), torch.zeros(10, dtype=torch.long), domains)
+        options = {"epsilon": 0.5, "iterations": 200}
+        biased, debiased = given.loss(**options), given.loss(debiased=True, **options)
+        assert biased.item() > 1
+        assert abs(debiased.item()) < 1e-5 * biased.item()
+        assert given.gradient(debiased).norm() < 1e-4 * given.gradient(biased).norm()
+
+    def test_a_relative_epsilon_is_the_same_in_all_three_terms(self) -> None:
+        given = mixed_batch()
+        features = given.features.detach().double()
+        pairs = [(x[i], x[j]) for i, j in reference.slots(given.labels, given.domains) for x in features]
+        mean = torch.cat([reference.squared_distances(x, y).flatten() for x, y in pairs]).mean().item()
+        relative = given.loss(debiased=True, epsilon=0.5, iterations=ROUNDS)
+        absolute = given.loss(debiased=True, epsilon=0.5 * mean, epsilon_scale="absolute", iterations=ROUNDS)
+        assert_close(relative, absolute, rtol=1e-5)
+        assert_close(given.gradient(relative), given.gradient(absolute), rtol=1e-4)
+
+    def test_mmd_is_refused(self) -> None:
+        with pytest.raises(MessiError, match=r"debiased applies to the discrepancy 'ot' only.* leave debiased off"):
+            mixed_batch().loss(discrepancy="mmd", debiased=True)
+
+
+class TestScaleFree:
+    def test_scale_and_place_of_an_expert_do_not_matter(self) -> None:
+        given = mixed_batch()
+        scales, place = torch.tensor([0.01, 1.0, 300.0])[:, None, None], torch.tensor([5.0, -1.0, 70.0, 0, 2])
+        for dtype, rtol in ((torch.float64, 1e-12), (torch.float32, 1e-3)):
+            features = given.features.to(dtype)
+            moved, expected = scale_free(scales * features + place), scale_free(features)
+            assert_close(moved, expected, rtol=rtol)
+            losses = [replace(given, features=x).loss(epsilon_scale="absolute") for x in (moved, expected)]
+            assert_close(losses[0], losses[1], rtol=rtol)
+            assert_close(expected.square().sum(-1).mean(-1), torch.ones(3), rtol=1e-6)
+
+    @pytest.mark.parametrize("debiased", [False, True])
+    @pytest.mark.parametrize("epsilon_scale", ["relative", "absolute"])
+    def test_shrinking_an_expert_changes_nothing(self, epsilon_scale: str, debiased: bool) -> None:
+        given = mixed_batch()
+        options = {"epsilon_scale": epsilon_scale, "epsilon": 0.5, "debiased": debiased}
+
+        def along_the_scale(features: Tensor) -> Tensor:
+            gradient = given.gradient(replace(given, features=features).loss(**options))
+            centred = given.features.detach() - given.features.detach().mean(1, keepdim=True)
+            return (gradient * centred).sum((1, 2)).abs() / (gradient.norm(dim=(1, 2)) * centred.norm(dim=(1, 2)))
+
+        assert along_the_scale(scale_free(given.features)).max() < 1e-5
+        assert along_the_scale(given.features).min() > 0.1
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+    @pytest.mark.parametrize("point", [0.0, 0.1, 1e4])
+    def test_outputs_without_variance_become_zero_without_a_gradient(self, point: float, dtype: torch.dtype) -> None:
+        features = mixed_batch().features.detach().to(dtype)
+        features[1] = point
+        result = scale_free(features.requires_grad_())
+        (gradient,) = torch.autograd.grad((result * torch.randn_like(result)).sum(), features)
+        assert not result[1].any()
+        assert not gradient[1].any()
+        assert gradient.isfinite().all()
+        assert gradient[[0, 2]].any(-1).all()
+        assert result.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
 
 
 class TestGradient:

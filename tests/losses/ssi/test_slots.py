@@ -10,7 +10,7 @@ from torch import Tensor
 
 from messi.discrepancy import reference
 from messi.losses.ssi.loss import ssi_loss
-from messi.losses.ssi.slots import Selector, Slots, find_slots, select, slot_weights
+from messi.losses.ssi.slots import Selector, Slots, SlotWeight, find_slots, select, slot_weights
 
 EXPERTS, CLASSES = 3, 4
 
@@ -65,6 +65,41 @@ def batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     features = torch.randn(EXPERTS, 24, 5, generator=generator, dtype=torch.float64)
     routing = torch.randn(24, EXPERTS, generator=generator).mul(3).softmax(-1)
     return features, routing, labels, torch.arange(24) % 3
+
+
+RULES: tuple[SlotWeight, ...] = ("sigmoid", "product", "centred")
+
+
+def test_weights_of_every_rule_by_hand() -> None:
+    # Masses (0.3, 0.7) and (1, 0) of two experts.
+    slots = find_slots(torch.tensor([0, 0]), torch.tensor([0, 1]))
+    routing = torch.tensor([[0.3, 0.7], [1.0, 0.0]])
+    product = slot_weights(routing, slots, sharpness=4.0, slot_weight="product")
+    assert product.tolist() == [[pytest.approx(0.3)], [0.0]]
+    centred = slot_weights(routing, slots, sharpness=4.0, slot_weight="centred")
+    # sigmoid(4 (0.6 - 1)) sigmoid(4 (2 - 1)) and sigmoid(4 (1.4 - 1)) sigmoid(4 (0 - 1))
+    assert centred.tolist() == [[pytest.approx(0.1649603, rel=1e-5)], [pytest.approx(0.0149649, rel=1e-5)]]
+
+
+@pytest.mark.parametrize("experts", [2, 6, 20])
+@pytest.mark.parametrize("sharpness", [1.0, 4.0])
+def test_a_uniform_router_gives_a_centred_weight_of_a_quarter(experts: int, sharpness: float) -> None:
+    slots = find_slots(torch.tensor([0, 0, 0]), torch.tensor([0, 1, 2]))
+    weights = slot_weights(torch.full((3, experts), 1 / experts), slots, sharpness=sharpness, slot_weight="centred")
+    torch.testing.assert_close(weights, torch.full((experts, 3), 0.25))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_weights_match_the_twin_for_every_rule_and_are_one_everywhere_for_the_global_selector(
+    batch: tuple[Tensor, ...], rule: SlotWeight
+) -> None:
+    _, routing, labels, domains = batch
+    slots = find_slots(labels, domains)
+    expected = reference.slot_weights(routing, labels, domains, sharpness=3.0, slot_weight=rule)
+    found = slot_weights(routing, slots, sharpness=3.0, slot_weight=rule)
+    torch.testing.assert_close(found.T.flatten().double(), expected, rtol=1e-6, atol=0)
+    everything, _ = select(routing, labels, selector="global", num_classes=CLASSES, slot_weight=rule)
+    assert (slot_weights(everything, slots, sharpness=3.0, slot_weight=rule) == 1).all()
 
 
 def chosen(routing: Tensor, labels: Tensor, selector: Selector) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,7 @@ def print_results(paths: Sequence[Path]) -> None:
     """Print a row for every target of every run, and mean and worst for runs with several targets."""
     results = result_rows([read_run(path) for path in paths])
     _print_table([{"Run": result.label, **row} for result in results for row in _rows(result)])
+    _print_better_steps(results)
     for result in results:
         if len(result.targets) > 1:
             say(f" {result.label}: {_mean_and_worst({t.domain: t.accuracy for t in result.targets})}", "")
@@ -28,6 +29,7 @@ def print_held_out(paths: Sequence[Path]) -> None:
     """Print runs that hold out one domain each: a row per domain, then mean and worst."""
     results = result_rows([read_run(path) for path in paths])
     _print_table([row for result in results for row in _rows(result)])
+    _print_better_steps(results)
     say(f" {_mean_and_worst({result.targets[0].domain: result.targets[0].accuracy for result in results})}", "")
 
 
@@ -37,6 +39,13 @@ def _print_table(rows: Sequence[Row]) -> None:
     if same:
         text = ", ".join(f"{name.lower()} {rows[0][name]}" for name in same)
         say(*textwrap.wrap(text, _WIDTH, initial_indent=" ", subsequent_indent="   "), "")
+
+
+def _print_better_steps(results: Sequence[ResultRow]) -> None:
+    """Print the runs in which a single step scores higher than the average."""
+    for result in results:
+        if result.better_step:
+            say(f" {result.label}: {result.better_step.comparison}", "")
 
 
 def _mean_and_worst(accuracies: Mapping[str, float]) -> str:

@@ -68,6 +68,11 @@ class RotatedColoredMNIST(DataConfig):
         """The environment without rotation in which colour does not predict the label."""
         return self._name(self._test_environment())
 
+    @property
+    def source_domains(self) -> tuple[str, ...]:
+        """The K environments besides the test environment."""
+        return tuple(self._name(environment) for environment in sorted(self._sources(self._test_environment())))
+
     def default_targets(self, domains: Sequence[str]) -> list[tuple[str, ...]]:  # noqa: ARG002 (there is only one)
         """Return the test environment."""
         return [(self.test_domain,)]

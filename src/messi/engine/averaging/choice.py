@@ -1,24 +1,29 @@
-"""The choice of how weights are averaged during training."""
+"""Builds what averages the weights of a run."""
 
-from dataclasses import dataclass
-from typing import Literal
+import math
 
 from torch import nn
 
+from messi.engine.averaging.averager import Averager
+from messi.engine.averaging.running import RunningAverage
 from messi.engine.averaging.swad import SWAD
-from messi.engine.averaging.valley import SWADConfig
-
-Averaging = Literal["none", "swad"]
+from messi.engine.training_config import TrainingConfig
 
 
-@dataclass(frozen=True, kw_only=True)
-class AveragingConfig(SWADConfig):
-    """Which average of the weights becomes the model, and the settings of each kind."""
-
-    averaging: Averaging = "none"
-    """Average the weights, with any method: SWAD averages over the steps of a valley of the validation loss."""
+def first_averaged_step(config: TrainingConfig) -> int:
+    """Return the first step whose weights may be averaged; SWAD itself decides which of the later ones are."""
+    return 1 if config.averaging == "swad" else max(round(config.average_from * config.steps), 1)
 
 
-def make_averager(module: nn.Module, config: AveragingConfig) -> SWAD | None:
+def make_averager(module: nn.Module, config: TrainingConfig, *, num_classes: int) -> Averager | None:
     """Return the averager of a module's weights, or None if the weights of a single step become the model."""
-    return SWAD(module, config) if config.averaging == "swad" else None
+    first = first_averaged_step(config)
+    match config.averaging:
+        case "none":
+            return None
+        case "swad":
+            return SWAD(module, config, first=first, chance=math.log(num_classes))
+        case "ma":
+            return RunningAverage(module, first=first)
+        case "ema":
+            return RunningAverage(module, first=first, decay=config.ema_decay)

@@ -13,11 +13,13 @@ from messi.losses.ssi.transport_kernels import squared_distances
 
 @triton.jit
 def pull(
-    features, memory, value, gradient, count, experts, batch, width, DEFECTS: tl.constexpr, MEAN: tl.constexpr
+    features, memory, value, gradient, count, totals, experts, batch, width,
+    DEFECTS: tl.constexpr, OWN: tl.constexpr, REDUCTION: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of a tile of examples from all others of their classes; one program also adds up the value.
 
-    With ``DEFECTS``, the weights within a cell are not stored but computed from defects (see ``transport_kernels``).
+    With ``DEFECTS``, the weights within a cell are computed from defects (see ``transport_kernels``) and stored only
+    for the transport of the cell to itself, with ``OWN``.
     """
     tile: tl.constexpr = 16
     columns: tl.constexpr = 32
@@ -25,7 +27,7 @@ def pull(
     scratch = scratch_of(layout, experts, batch, width)
     expert = tl.program_id(0)
     if expert + tl.program_id(1) + tl.program_id(2) == 0:
-        _add_up(layout, scratch, value, count, experts, MEAN)
+        _add_up(layout, scratch, value, count, totals, experts, REDUCTION)
     p0 = tl.program_id(1) * tile
     p = p0 + tl.arange(0, tile)
     r = tl.program_id(2) * columns + tl.arange(0, columns)
@@ -39,6 +41,7 @@ def pull(
     p_defect = tl.zeros([tile], tl.float32)
     if DEFECTS:
         p_size = tl.load(layout.size + p, mask=inside, other=1)
+        p_alone = tl.load(layout.end + p, mask=inside, other=0) - p_class == p_size
         p_defect = _defects(defects, layout, p, inside, batch, tile)
     total = tl.zeros([tile, columns], tl.float32)
     # The examples of the classes in a tile are one range.
@@ -50,7 +53,8 @@ def pull(
         stored = apart
         if DEFECTS:
             within = apart & (tl.load(layout.cell + q, mask=exists, other=-2)[:, None] == p_cell[None, :])
-            stored = apart & (within == 0)
+            computed = within & p_alone[None, :] if OWN else within
+            stored = apart & (computed == 0)
         place = tl.minimum(q[:, None], p[None, :]) * batch + tl.maximum(q[:, None], p[None, :])
         weight = tl.load(weights + place, mask=stored, other=0.0)
         if DEFECTS:
@@ -62,25 +66,21 @@ def pull(
         total += tl.sum(weight[:, :, None] * (x[None, :, :] - y[:, None, :]), 0)
     example = tl.load(layout.order + p, mask=inside, other=0)
     target = gradient + (expert * batch + example[:, None]) * width + r[None, :]
-    scale = 2.0 * _scale(layout, experts, MEAN)
+    scale = 2.0 * _scale(layout, scratch, totals, experts, REDUCTION)
     tl.store(target, scale * total, mask=inside[:, None] & (r < width)[None, :])
 
 
 @triton.jit
-def add_up(memory, value, count, experts, batch, width, MEAN: tl.constexpr):
+def add_up(memory, value, count, totals, experts, batch, width, REDUCTION: tl.constexpr):
     """Store the value only, if no gradient is required."""
     layout = layout_of(memory, batch)
-    _add_up(layout, scratch_of(layout, experts, batch, width), value, count, experts, MEAN)
+    _add_up(layout, scratch_of(layout, experts, batch, width), value, count, totals, experts, REDUCTION)
 
 
 @triton.jit
-def _add_up(layout, scratch, value, count, experts, MEAN: tl.constexpr):
-    """Reduce the sums of the programs of other kernels in a fixed order."""
-    total = tl.zeros([1024], tl.float32)
-    for i0 in range(0, count, 1024):
-        i = i0 + tl.arange(0, 1024)
-        total += tl.load(scratch.parts + i, mask=i < count, other=0.0)
-    tl.store(value, tl.sum(total, 0) * _scale(layout, experts, MEAN))
+def _add_up(layout, scratch, value, count, totals, experts, REDUCTION: tl.constexpr):
+    total = _sum(scratch.parts, count)
+    tl.store(value, total * _scale(layout, scratch, totals, experts, REDUCTION))
 
 
 @triton.jit
@@ -118,6 +118,10 @@ def compare_kernels(memory, experts, batch, width, BANDWIDTHS: tl.constexpr, GRA
             kernel += part
             slope += part * (-0.5 / (BANDWIDTHS[s] * BANDWIDTHS[s]))
         value = tl.sum(tl.sum(share * kernel, 1), 0)
+        if q0 == p0:
+            # Each pair of cells is counted from both.
+            total = tl.sum(tl.where(p_exists & (p_cell == p), p_gate * (gates - p_gate), 0.0), 0) / 2
+            tl.store(scratch.totals + expert * tl.num_programs(1) + tl.program_id(1), total)
         value = tl.where(q0 > p0, 2.0 * value, value)  # a tile above the diagonal also counts for the one below
         if GRADIENT:
             target = scratch.weights + (expert * batch + p[:, None]) * batch + q[None, :]
@@ -157,8 +161,21 @@ def _defects(defects, layout, p, exists, batch, TILE: tl.constexpr):
 
 
 @triton.jit
-def _scale(layout, experts, MEAN: tl.constexpr):
+def _scale(layout, scratch, totals, experts, REDUCTION: tl.constexpr):
+    tiny: tl.constexpr = 1.1754943508222875e-38  # the smallest normal float32; all weights may be zero
     scale = 1.0
-    if MEAN:
+    if REDUCTION == "mean":
         scale = 1.0 / tl.maximum(tl.load(layout.counts) * experts, 1).to(tl.float32)
+    if REDUCTION == "weighted":
+        scale = 1.0 / tl.maximum(_sum(scratch.totals, totals), tiny)
     return scale
+
+
+@triton.jit
+def _sum(values, count):
+    """Add up the results of the programs of other kernels in a fixed order."""
+    total = tl.zeros([1024], tl.float32)
+    for i0 in range(0, count, 1024):
+        i = i0 + tl.arange(0, 1024)
+        total += tl.load(values + i, mask=i < count, other=0.0)
+    return tl.sum(total, 0)

@@ -30,8 +30,10 @@ def ssi_loss(
     domains: Tensor,
     *,
     discrepancy: str,
+    slot_weight: str,
     sharpness: float,
     reduction: str,
+    debiased: bool,
     epsilon: float,
     epsilon_scale: str,
     iterations: int,
@@ -39,25 +41,26 @@ def ssi_loss(
 ) -> Tensor:
     """Return ``loss.ssi_loss`` in float32, a scalar; requires at least one feature and one iteration."""
     points, needed = features.detach().contiguous(), features.requires_grad and torch.is_grad_enabled()
-    shape, device, transport, mean = points.shape, points.device, discrepancy == "ot", reduction == "mean"
+    shape, device, transport = points.shape, points.device, discrepancy == "ot"
     with torch.cuda.device_of(features):  # Triton launches on the current device, even if the tensors are on another
         memory = torch.empty(words(*shape), dtype=torch.int32, device=device)
         find(labels, domains, memory)
-        describe(points, routing.detach(), memory, sharpness=sharpness, centre=transport)
+        describe(points, routing.detach(), memory, slot_weight=slot_weight, sharpness=sharpness, centre=transport)
         if transport:
             relative = epsilon_scale == "relative"
-            count = _transport(memory, shape, epsilon, iterations, relative=relative, gradient=needed)
+            modes = {"RELATIVE": relative, "GRADIENT": needed, "DEBIASED": debiased}
+            counts = _transport(memory, shape, epsilon, iterations, modes)
         else:
-            count = _mmd(memory, shape, bandwidths, gradient=needed)
+            counts = _mmd(memory, shape, bandwidths, gradient=needed)
         value = torch.empty((), dtype=torch.float32, device=device)
         if needed:
             gradient = torch.empty_like(points, dtype=torch.float32)
             pull[shape[0], (shape[1] + 15) // 16, (shape[2] + 31) // 32](
-                points, memory, value, gradient, count, *shape, DEFECTS=transport, MEAN=mean
+                points, memory, value, gradient, *counts, *shape, DEFECTS=transport, OWN=debiased, REDUCTION=reduction
             )  # fmt: skip
             value = _WithGradient.apply(features, (value, gradient))
         else:
-            add_up[1,](memory, value, count, *shape, MEAN=mean)
+            add_up[1,](memory, value, *counts, *shape, REDUCTION=reduction)
     return value
 
 
@@ -78,26 +81,23 @@ class _WithGradient(torch.autograd.Function):
 
 
 def _transport(
-    memory: Tensor, shape: torch.Size, epsilon: float, iterations: int, *, relative: bool, gradient: bool
-) -> int:
-    """Compute entropic OT in parts, and what the gradient needs; return the number of parts."""
+    memory: Tensor, shape: torch.Size, epsilon: float, iterations: int, modes: dict[str, bool]
+) -> tuple[int, int]:
+    """Compute entropic OT in parts, and what the gradient needs; return the numbers of parts and totals."""
     experts, batch, _ = shape
     programs = min(_PROGRAMS, 1 << (experts * batch - 1).bit_length())
-    compare_means[programs,](memory, *shape, GRADIENT=gradient, PROGRAMS=programs)
-    solve_small[programs,](
-        memory, epsilon, iterations, *shape, RELATIVE=relative, GRADIENT=gradient, PROGRAMS=programs, num_warps=1
-    )  # fmt: skip
-    if batch <= 16 + 2:  # both cells of a slot that has to be solved have at least two points
-        return 2 * programs
-    solve_large[programs,](
-        memory, epsilon, iterations, *shape, RELATIVE=relative, GRADIENT=gradient, PROGRAMS=programs, num_warps=8
-    )  # fmt: skip
-    return 3 * programs
+    compare_means[programs,](memory, *shape, GRADIENT=modes["GRADIENT"], PROGRAMS=programs)
+    solve_small[programs,](memory, epsilon, iterations, *shape, **modes, PROGRAMS=programs, num_warps=1)
+    # Both cells of a slot that has to be solved have at least two points; a cell's own transport needs one more.
+    if batch <= 16 + (1 if modes["DEBIASED"] else 2):
+        return 2 * programs, programs
+    solve_large[programs,](memory, epsilon, iterations, *shape, **modes, PROGRAMS=programs, num_warps=8)
+    return 3 * programs, programs
 
 
-def _mmd(memory: Tensor, shape: torch.Size, bandwidths: tuple[float, ...], *, gradient: bool) -> int:
-    """Compute squared MMD in parts, and what the gradient needs; return the number of parts."""
+def _mmd(memory: Tensor, shape: torch.Size, bandwidths: tuple[float, ...], *, gradient: bool) -> tuple[int, int]:
+    """Compute squared MMD in parts, and what the gradient needs; return the numbers of parts and totals."""
     experts, batch, _ = shape
     tiles = (batch + 15) // 16
     compare_kernels[experts, tiles, tiles](memory, *shape, BANDWIDTHS=bandwidths, GRADIENT=gradient, num_warps=1)
-    return experts * tiles * tiles
+    return experts * tiles * tiles, experts * tiles

@@ -4,13 +4,22 @@ import triton
 import triton.language as tl
 
 from messi.losses.ssi.memory_kernels import layout_of, scratch_of
-from messi.losses.ssi.transport_kernels import defects_of, read_slot, solve_tile, squared_distances, strength
+from messi.losses.ssi.transport_kernels import (
+    defects_of,
+    number_of_cells,
+    read_cell,
+    read_slot,
+    slot_weight,
+    solve_tile,
+    squared_distances,
+    strength,
+)
 
 
 @triton.jit
 def solve_large(
     memory, epsilon, iterations, experts, batch, width,
-    RELATIVE: tl.constexpr, GRADIENT: tl.constexpr, PROGRAMS: tl.constexpr,
+    RELATIVE: tl.constexpr, GRADIENT: tl.constexpr, DEBIASED: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """Solve the slots with a cell of more than 16 points: in the smallest tile that holds them, or through memory."""
     layout = layout_of(memory, batch)
@@ -19,26 +28,51 @@ def solve_large(
     value = 0.0
     for item in range(program, tl.load(layout.counts) * experts, PROGRAMS):
         expert, x, y, n, k = read_slot(layout, item, experts)
-        larger = tl.maximum(n, k)
-        if (tl.minimum(n, k) > 1) & (larger > 16):
+        if (tl.minimum(n, k) > 1) & (tl.maximum(n, k) > 16):
             unit = strength(layout, scratch, epsilon, experts, RELATIVE, PROGRAMS)
-            if larger <= 32:
-                value += solve_tile(layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT, 32)
-            elif larger <= 64:
-                value += solve_tile(layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT, 64)
-            else:
-                value += _solve_streamed(
-                    layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT, 64
+            weight = slot_weight(scratch, expert, x, y, batch)
+            value += _solve(
+                layout, scratch, expert, x, y, n, k, weight, unit, iterations, batch, width, GRADIENT, False
+            )  # fmt: skip
+    if DEBIASED:
+        for item in range(program, number_of_cells(layout, batch) * experts, PROGRAMS):
+            expert, x, n, weight = read_cell(layout, scratch, item, experts, batch)
+            if n > 16:
+                unit = strength(layout, scratch, epsilon, experts, RELATIVE, PROGRAMS)
+                value += _solve(
+                    layout, scratch, expert, x, x, n, n, weight, unit, iterations, batch, width, GRADIENT, True
                 )  # fmt: skip
     tl.store(scratch.parts + 2 * PROGRAMS + program, value)
 
 
 @triton.jit
+def _solve(
+    layout, scratch, expert, x, y, n, k, weight, unit, iterations, batch, width,
+    GRADIENT: tl.constexpr, OWN: tl.constexpr,
+):  # fmt: skip
+    larger = tl.maximum(n, k)
+    value = 0.0
+    if larger <= 32:
+        value = solve_tile(
+            layout, scratch, expert, x, y, n, k, weight, unit, iterations, batch, width, GRADIENT, OWN, 32
+        )  # fmt: skip
+    elif larger <= 64:
+        value = solve_tile(
+            layout, scratch, expert, x, y, n, k, weight, unit, iterations, batch, width, GRADIENT, OWN, 64
+        )  # fmt: skip
+    else:
+        value = _solve_streamed(
+            layout, scratch, expert, x, y, n, k, weight, unit, iterations, batch, width, GRADIENT, OWN, 64
+        )  # fmt: skip
+    return value
+
+
+@triton.jit
 def _solve_streamed(
-    layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT: tl.constexpr, TILE: tl.constexpr
+    layout, scratch, expert, x, y, n, k, weight, unit, iterations, batch, width,
+    GRADIENT: tl.constexpr, OWN: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Solve a slot of any size: the scores are stored where the weights will be, and read tile by tile."""
-    weight = tl.load(scratch.gate + expert * batch + x) * tl.load(scratch.gate + expert * batch + y)
     scores = scratch.weights + (expert * batch + x) * batch + y
     f = scratch.potentials + 2 * tl.program_id(0) * batch
     g = f + batch
@@ -53,7 +87,10 @@ def _solve_streamed(
     if GRADIENT:
         _store_plan(scores, f, weight, n, k, batch, TILE)
         tl.debug_barrier()
-        _store_weights(scores, defects_of(layout, scratch, expert, x, y, batch), weight, n, k, batch, TILE)
+        if OWN:
+            _store_own_weights(scores, n, batch, TILE)
+        else:
+            _store_weights(scores, defects_of(layout, scratch, expert, x, y, batch), weight, n, k, batch, TILE)
     tl.debug_barrier()
     return weight * unit * dual
 
@@ -139,3 +176,16 @@ def _store_weights(plan, defects, weight, n, k, batch, TILE: tl.constexpr):
             exists = (i < n)[:, None] & (j < k)[None, :]
             place = plan + i[:, None] * batch + j[None, :]
             tl.store(place, tl.load(place, mask=exists, other=0.0) - (defect / k)[:, None], mask=exists)
+
+
+@triton.jit
+def _store_own_weights(plan, n, batch, TILE: tl.constexpr):
+    """Add the transpose of a weighted plan to it, above the diagonal; nothing below is overwritten."""
+    for i0 in range(0, n, TILE):
+        i = i0 + tl.arange(0, TILE)
+        for j0 in range(i0, n, TILE):
+            j = j0 + tl.arange(0, TILE)
+            above = (i[:, None] < j[None, :]) & (j < n)[None, :]
+            place = plan + i[:, None] * batch + j[None, :]
+            mirrored = plan + j[None, :] * batch + i[:, None]
+            tl.store(place, tl.load(place, mask=above) + tl.load(mirrored, mask=above), mask=above)

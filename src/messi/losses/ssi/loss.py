@@ -1,6 +1,7 @@
 """Subset-conditioned invariance: each expert aligns the class-conditional domain pairs that are routed to it.
 
-    L_ssi = mean or sum over slots (expert m, domains i < j, class c) of  a_mijc D(Z_m,i,c, Z_m,j,c)
+    L_ssi = mean or sum over slots (expert m, domains i < j, class c) of  a_mijc D(Z_m,i,c, Z_m,j,c),
+            or their weighted mean, which is divided by the sum of a
 
 ``slots`` finds the slots of a batch and their weights a. On a GPU, ``kernels`` computes the same in float32.
 Legend: M experts, B examples, R features, N padded examples per cell, S slots per expert.
@@ -14,11 +15,11 @@ from torch import Tensor
 from messi.core import gpu_kernels
 from messi.core.errors import MessiError
 from messi.discrepancy.mmd import BANDWIDTHS, mmd_squared
-from messi.discrepancy.sinkhorn import entropic_ot
-from messi.losses.ssi.slots import Slots, find_slots, slot_weights
+from messi.discrepancy.sinkhorn import entropic_ot, sinkhorn_divergence
+from messi.losses.ssi.slots import Slots, SlotWeight, find_slots, slot_weights
 
 Discrepancy = Literal["ot", "mmd"]
-Reduction = Literal["mean", "sum"]
+Reduction = Literal["mean", "sum", "weighted"]
 EpsilonScale = Literal["relative", "absolute"]
 
 
@@ -29,8 +30,10 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
     domains: Tensor,
     *,
     discrepancy: Discrepancy = "ot",
+    slot_weight: SlotWeight = "sigmoid",
     sharpness: float = 4.0,
     reduction: Reduction = "mean",
+    debiased: bool = False,
     epsilon: float = 0.1,
     epsilon_scale: EpsilonScale = "relative",
     iterations: int = 50,
@@ -44,8 +47,10 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
         labels: [B] integer classes.
         domains: [B] integer domains.
         discrepancy: "ot" for entropic optimal transport, "mmd" for squared MMD.
-        sharpness: alpha, how strongly the routing mass determines the weight of a slot.
-        reduction: mean or sum over the slots of all experts.
+        slot_weight: how the routing masses of its two cells determine the weight of a slot (``slots``).
+        sharpness: alpha, how strongly they do in "sigmoid" and "centred".
+        reduction: mean or sum over the slots of all experts, or their sum divided by the sum of their weights.
+        debiased: subtract from "ot" its values within the two cells, which makes it zero for equal cells.
         epsilon: strength of the entropic term of "ot".
         epsilon_scale: "relative" to the batch's mean cost (detached), or "absolute".
         iterations: Sinkhorn iterations of "ot".
@@ -53,6 +58,7 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
 
     """
     _check_shapes(features, routing, labels, domains)
+    require_debiasable(discrepancy, debiased=debiased)
     if _has_kernels(features):
         from messi.losses.ssi import kernels  # noqa: PLC0415 (only CUDA builds have Triton)
 
@@ -62,8 +68,10 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
             labels,
             domains,
             discrepancy=discrepancy,
+            slot_weight=slot_weight,
             sharpness=sharpness,
             reduction=reduction,
+            debiased=debiased,
             epsilon=epsilon,
             epsilon_scale=epsilon_scale,
             iterations=iterations,
@@ -74,15 +82,52 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
     slots = find_slots(labels, domains)
     if len(slots.first) == 0:
         return (features * 0).sum()
-    x, x_mask = _clouds(features, slots, slots.first)
-    y, y_mask = _clouds(features, slots, slots.second)
-    if discrepancy == "ot":
-        relative = epsilon_scale == "relative"
-        values = entropic_ot(x, y, x_mask, y_mask, epsilon=epsilon, iterations=iterations, relative=relative)
+    solver = {"epsilon": epsilon, "iterations": iterations, "relative": epsilon_scale == "relative"}
+    if debiased:
+        points, mask = _clouds(features, slots, torch.arange(len(slots.members), device=features.device))
+        values = sinkhorn_divergence(points, mask, slots.first, slots.second, **solver)
     else:
-        values = mmd_squared(x, y, x_mask, y_mask, bandwidths=bandwidths)
-    weighted = slot_weights(routing, slots, sharpness=sharpness).to(values.dtype) * values
-    return weighted.mean() if reduction == "mean" else weighted.sum()
+        clouds = (_clouds(features, slots, cells) for cells in (slots.first, slots.second))
+        (x, x_mask), (y, y_mask) = clouds
+        if discrepancy == "ot":
+            values = entropic_ot(x, y, x_mask, y_mask, **solver)
+        else:
+            values = mmd_squared(x, y, x_mask, y_mask, bandwidths=bandwidths)
+    weights = slot_weights(routing, slots, slot_weight=slot_weight, sharpness=sharpness).to(values.dtype)
+    return _reduced(weights, values, reduction)
+
+
+def scale_free(features: Tensor) -> Tensor:
+    """Centre the outputs of each expert over the batch and scale their mean squared norm to 1: [M, B, R], float32.
+
+    The result, and a loss of it, do not change when an expert's outputs are scaled or moved, so the loss cannot be
+    reduced by shrinking them. Outputs that differ only by rounding become zero, without a gradient.
+    """
+    features = features.to(torch.promote_types(features.dtype, torch.float32))
+    centred = features - features.mean(1, keepdim=True)
+    square = centred.square().sum(-1).mean(-1)
+    limits = torch.finfo(features.dtype)
+    rounding = (8 * limits.eps) ** 2 * features.detach().square().sum(-1).mean(-1) + limits.tiny
+    scale = torch.where(square > rounding, torch.rsqrt(square.maximum(rounding)), 0)
+    return centred * scale[:, None, None]
+
+
+def require_debiasable(discrepancy: Discrepancy, *, debiased: bool) -> None:
+    """Raise an error for a debiased MMD."""
+    if debiased and discrepancy == "mmd":
+        raise MessiError(
+            "debiased applies to the discrepancy 'ot' only, because 'mmd' is already zero for equal cells; "
+            "set discrepancy to 'ot' or leave debiased off."
+        )
+
+
+def _reduced(weights: Tensor, values: Tensor, reduction: Reduction) -> Tensor:
+    weighted = weights * values
+    if reduction == "mean":
+        return weighted.mean()
+    if reduction == "weighted":
+        return weighted.sum() / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
+    return weighted.sum()
 
 
 def _has_kernels(features: Tensor) -> bool:

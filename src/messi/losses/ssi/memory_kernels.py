@@ -49,7 +49,7 @@ class Scratch(NamedTuple):
     """Results for a batch in sorted order; the results of a cell are stored at its first position."""
 
     gate: Any
-    """[M, B] sigmoid of the routing mass of each cell."""
+    """[M, B] gate of each cell."""
     spread: Any
     """[M, B, C] mean squared distance from the mean of each cell, in blocks of features."""
     mean: Any
@@ -62,6 +62,8 @@ class Scratch(NamedTuple):
     """[P] partial sums of the costs of all pairs of examples in slots."""
     parts: Any
     """Partial sums of the values of all slots: [up to 3, P] for transport, one per 16 x 16 examples for MMD."""
+    totals: Any
+    """Partial sums of the weights of all slots: [P] for transport, one per expert and 16 examples for MMD."""
     potentials: Any
     """[P, 2, B] potentials of the slot that a program solves, if it fits into no tile."""
     weights: Any
@@ -117,8 +119,9 @@ def _scratch(gate, experts, batch, width):
     points = rest + rows * width
     costs = points + rows * ((width + 7) // 8 * 8)
     parts = costs + 512
-    potentials = parts + 3 * 512 + rows * ((batch + 15) // 16)
+    totals = parts + 3 * 512 + rows * ((batch + 15) // 16)
+    potentials = totals + 512 + rows
     weights = potentials + 2 * 512 * batch
     defects = weights + rows * batch
     behind = defects + rows * batch
-    return Scratch(gate, spread, mean, rest, points, costs, parts, potentials, weights, defects, behind)
+    return Scratch(gate, spread, mean, rest, points, costs, parts, totals, potentials, weights, defects, behind)

@@ -19,11 +19,13 @@ def find(labels: Tensor, domains: Tensor, memory: Tensor) -> None:
     _find[1,](labels.contiguous(), domains.contiguous(), memory, batch, BLOCK=block, num_warps=8)
 
 
-def describe(features: Tensor, routing: Tensor, memory: Tensor, *, sharpness: float, centre: bool) -> None:
+def describe(
+    features: Tensor, routing: Tensor, memory: Tensor, *, slot_weight: str, sharpness: float, centre: bool
+) -> None:
     """Compute the gates of all cells, and their points, either centred with means and spreads or unchanged."""
     experts, batch, width = features.shape
     _describe[experts, batch, (width + 127) // 128](
-        features, routing.contiguous(), memory, sharpness, experts, batch, width, CENTRE=centre
+        features, routing.contiguous(), memory, sharpness, experts, batch, width, GATE=slot_weight, CENTRE=centre
     )  # fmt: skip
 
 
@@ -125,7 +127,9 @@ def _key_at(layout, place, exists):
 
 
 @triton.jit
-def _describe(features, routing, memory, sharpness, experts, batch, width, CENTRE: tl.constexpr):
+def _describe(
+    features, routing, memory, sharpness, experts, batch, width, GATE: tl.constexpr, CENTRE: tl.constexpr
+):  # fmt: skip
     """Describe a block of features of a cell; programs of positions at which no cell begins do nothing."""
     rows: tl.constexpr = 16
     columns: tl.constexpr = 128
@@ -142,7 +146,7 @@ def _describe(features, routing, memory, sharpness, experts, batch, width, CENTR
                 i = i0 + tl.arange(0, rows)
                 example = tl.load(order + i, mask=i < n, other=0)
                 mass += tl.load(routing + example * experts + expert, mask=i < n, other=0).to(tl.float32)
-            tl.store(scratch.gate + row, tl.sigmoid(sharpness * (tl.sum(mass, 0) / n)))
+            tl.store(scratch.gate + row, _gate(tl.sum(mass, 0) / n, sharpness, experts, GATE))
         r = block * columns + tl.arange(0, columns)
         middle = tl.zeros([columns], tl.float32)
         rest = tl.zeros([columns], tl.float32)
@@ -162,6 +166,15 @@ def _describe(features, routing, memory, sharpness, experts, batch, width, CENTR
             tl.store(target, x, mask=(i < n)[:, None] & (r < lines)[None, :])
         if CENTRE:
             tl.store(scratch.spread + row * tl.num_programs(2) + block, tl.sum(squares, 0) / n)
+
+
+@triton.jit
+def _gate(mass, sharpness, experts, GATE: tl.constexpr):
+    if GATE == "centred":
+        mass = experts * mass - 1.0
+    if GATE != "product":
+        mass = tl.sigmoid(sharpness * mass)
+    return mass
 
 
 @triton.jit

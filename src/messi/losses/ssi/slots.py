@@ -2,7 +2,11 @@
 
 A cell is a (class, domain) pair that occurs in the batch; a slot is an expert and two cells of one class.
 
-    a_mijc = sigmoid(alpha rho_m,i,c) sigmoid(alpha rho_m,j,c),   rho = mean routing mass of the cell, detached
+    a_mijc = gate(rho_m,i,c) gate(rho_m,j,c),   rho = mean routing mass of the cell, detached
+
+    sigmoid    gate(rho) = sigmoid(alpha rho)             the paper's; at least 1/2
+    product    gate(rho) = rho
+    centred    gate(rho) = sigmoid(alpha (M rho - 1))     1/2 for the load of a uniform router, for any M
 
 Legend: B examples, M experts, G cells, N padded examples per cell, S slots per expert.
 """
@@ -16,8 +20,9 @@ from torch import Tensor
 from messi.discrepancy.clouds import counts
 
 Selector = Literal["routing", "global", "random", "domain"]
-_CERTAIN = 1e6
-"""A routing mass whose sigmoid is 1."""
+SlotWeight = Literal["sigmoid", "product", "centred"]
+_CERTAIN: dict[SlotWeight, float] = {"sigmoid": 1e6, "product": 1.0, "centred": 1e6}
+"""A routing mass whose gate is 1."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +56,25 @@ def find_slots(labels: Tensor, domains: Tensor) -> Slots:
     return Slots(members=members, mask=mask, first=first, second=second)
 
 
-def slot_weights(routing: Tensor, slots: Slots, *, sharpness: float) -> Tensor:
+def gates(mass: Tensor, *, slot_weight: SlotWeight, sharpness: float, num_experts: int) -> Tensor:
+    """Return the gates of cells with these routing masses, of any shape; the weight of a slot is the product of two."""
+    if slot_weight == "product":
+        return mass
+    if slot_weight == "centred":
+        mass = num_experts * mass - 1
+    return torch.sigmoid(sharpness * mass)
+
+
+def slot_weights(routing: Tensor, slots: Slots, *, sharpness: float, slot_weight: SlotWeight = "sigmoid") -> Tensor:
     """Return a_mijc for every expert and slot, detached: routing [B, M] -> [M, S]."""
-    mass = routing.detach().float().T[:, slots.members] * slots.mask
-    gate = torch.sigmoid(sharpness * mass.sum(-1) / counts(slots.mask))
+    mass = (routing.detach().float().T[:, slots.members] * slots.mask).sum(-1) / counts(slots.mask)
+    gate = gates(mass, slot_weight=slot_weight, sharpness=sharpness, num_experts=len(mass))
     return gate[:, slots.first] * gate[:, slots.second]
 
 
-def select(routing: Tensor, labels: Tensor, *, selector: Selector, num_classes: int) -> tuple[Tensor, Tensor]:
+def select(
+    routing: Tensor, labels: Tensor, *, selector: Selector, num_classes: int, slot_weight: SlotWeight = "sigmoid"
+) -> tuple[Tensor, Tensor]:
     """Return the routing [B, M] and the classes [B] from which the loss finds and weights its slots.
 
     - ``routing``: MESSI itself; both are returned unchanged.
@@ -68,7 +84,7 @@ def select(routing: Tensor, labels: Tensor, *, selector: Selector, num_classes: 
     - ``domain``: classes are ignored, so whole domains are aligned, weighted by the routing mass of the domain.
     """
     if selector == "global":
-        return torch.full_like(routing, _CERTAIN), labels
+        return torch.full_like(routing, _CERTAIN[slot_weight]), labels
     if selector == "random":
         dealt = torch.rand(num_classes, routing.shape[1], device=routing.device).argsort(1)
         return routing.gather(1, dealt[labels]), labels

@@ -11,6 +11,10 @@ defects ``d_p = sum_q g[p, q] - 1/n`` that the last update, one of the columns, 
     weights[p, q] = (D_p + D_q) / n         within a cell,  D_p = sum of w d_p over the slots whose first cell it is
 
 The first, above the diagonal, and the terms of D_p are computed here; ``gradient_kernels`` does the rest.
+
+Debiased, a cell is also transported to itself, with half of minus the sum of the weights of its slots as the weight w:
+
+    weights[p, q] += w (g[p, q] + g[q, p])   within a cell
 """
 
 import triton
@@ -31,6 +35,7 @@ def compare_means(memory, experts, batch, width, GRADIENT: tl.constexpr, PROGRAM
     program = tl.program_id(0)
     cost = 0.0
     value = 0.0
+    total = 0.0
     for item in range(program, tl.load(layout.counts) * experts, PROGRAMS):
         expert, x, y, n, k = read_slot(layout, item, experts)
         a, b = expert * batch + x, expert * batch + y
@@ -39,6 +44,7 @@ def compare_means(memory, experts, batch, width, GRADIENT: tl.constexpr, PROGRAM
         weight = tl.load(scratch.gate + a) * tl.load(scratch.gate + b)
         single = tl.minimum(n, k) == 1
         cost += mean_cost * (n * k)
+        total += weight
         value += weight * tl.where(single, mean_cost, moved)
         if GRADIENT:
             if single:
@@ -50,12 +56,13 @@ def compare_means(memory, experts, batch, width, GRADIENT: tl.constexpr, PROGRAM
                     tl.store(defects + p, 0.0, mask=i < n * k)
     tl.store(scratch.costs + program, cost)
     tl.store(scratch.parts + program, value)
+    tl.store(scratch.totals + program, total)
 
 
 @triton.jit
 def solve_small(
     memory, epsilon, iterations, experts, batch, width,
-    RELATIVE: tl.constexpr, GRADIENT: tl.constexpr, PROGRAMS: tl.constexpr,
+    RELATIVE: tl.constexpr, GRADIENT: tl.constexpr, DEBIASED: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """Solve the slots whose cells have up to 16 points: one warp is enough for each."""
     layout = layout_of(memory, batch)
@@ -66,16 +73,30 @@ def solve_small(
         expert, x, y, n, k = read_slot(layout, item, experts)
         if (tl.minimum(n, k) > 1) & (tl.maximum(n, k) <= 16):
             unit = strength(layout, scratch, epsilon, experts, RELATIVE, PROGRAMS)
-            value += solve_tile(layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT, 16)
+            weight = slot_weight(scratch, expert, x, y, batch)
+            value += solve_tile(
+                layout, scratch, expert, x, y, n, k, weight, unit, iterations, batch, width, GRADIENT, False, 16
+            )  # fmt: skip
+    if DEBIASED:
+        for item in range(program, number_of_cells(layout, batch) * experts, PROGRAMS):
+            expert, x, n, weight = read_cell(layout, scratch, item, experts, batch)
+            if (n > 1) & (n <= 16):
+                unit = strength(layout, scratch, epsilon, experts, RELATIVE, PROGRAMS)
+                value += solve_tile(
+                    layout, scratch, expert, x, x, n, n, weight, unit, iterations, batch, width, GRADIENT, True, 16
+                )  # fmt: skip
     tl.store(scratch.parts + PROGRAMS + program, value)
 
 
 @triton.jit
 def solve_tile(
-    layout, scratch, expert, x, y, n, k, unit, iterations, batch, width, GRADIENT: tl.constexpr, TILE: tl.constexpr
+    layout, scratch, expert, x, y, n, k, weight, unit, iterations, batch, width,
+    GRADIENT: tl.constexpr, OWN: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Solve a slot whose cells have up to ``TILE`` points by Sinkhorn in registers, and return its weighted value."""
-    weight = tl.load(scratch.gate + expert * batch + x) * tl.load(scratch.gate + expert * batch + y)
+    """Solve a slot whose cells have up to ``TILE`` points by Sinkhorn in registers, and return its weighted value.
+
+    With ``OWN``, both cells are the same one.
+    """
     i = tl.arange(0, TILE)
     cost = squared_distances(scratch.points, expert, x + i, y + i, i < n, i < k, batch, width, TILE)
     rows, columns = i[:, None] < n, i[None, :] < k
@@ -96,10 +117,13 @@ def solve_tile(
         by_column += f
         plan = tl.exp2(by_column - tl.max(by_column, 0, keep_dims=True))
         plan = tl.where(columns, plan / (tl.sum(plan, 0, keep_dims=True) * k), 0.0)
-        defect = weight * (tl.sum(plan, 1, keep_dims=True) - 1.0 / n)
         target = scratch.weights + (expert * batch + x + i[:, None]) * batch + y + i[None, :]
-        tl.store(target, weight * plan - defect / k, mask=rows & columns)
-        tl.store(defects_of(layout, scratch, expert, x, y, batch) + i[:, None], defect, mask=rows)
+        if OWN:
+            tl.store(target, weight * (plan + tl.trans(plan)), mask=columns & (i[:, None] < i[None, :]))
+        else:
+            defect = weight * (tl.sum(plan, 1, keep_dims=True) - 1.0 / n)
+            tl.store(target, weight * plan - defect / k, mask=rows & columns)
+            tl.store(defects_of(layout, scratch, expert, x, y, batch) + i[:, None], defect, mask=rows)
     return weight * unit * dual
 
 
@@ -108,6 +132,34 @@ def read_slot(layout, item, experts):
     """Return the expert of a work item, and the first positions and the sizes of its two cells."""
     x, y = tl.load(layout.first + item // experts), tl.load(layout.second + item // experts)
     return item % experts, x, y, tl.load(layout.size + x), tl.load(layout.size + y)
+
+
+@triton.jit
+def slot_weight(scratch, expert, x, y, batch):
+    return tl.load(scratch.gate + expert * batch + x) * tl.load(scratch.gate + expert * batch + y)
+
+
+@triton.jit
+def number_of_cells(layout, batch):
+    return tl.load(layout.number + batch - 1) + 1
+
+
+@triton.jit
+def read_cell(layout, scratch, item, experts, batch):
+    """Return the expert of a work item, and the first position, the size and the weight of a cell's own transport.
+
+    The size is 0 for a cell without slots, whose transport has no epsilon if no cell has any.
+    """
+    block: tl.constexpr = 64
+    expert, x = item % experts, tl.load(layout.cells + item // experts)
+    n, start, end = tl.load(layout.size + x), tl.load(layout.start + x), tl.load(layout.end + x)
+    gate = scratch.gate + expert * batch
+    others = tl.zeros([block], tl.float32)
+    for i0 in range(start, end, block):
+        i = i0 + tl.arange(0, block)
+        head = tl.load(layout.cell + i, mask=i < end, other=-1) == i
+        others += tl.load(gate + i, mask=head & (i != x), other=0.0)
+    return expert, x, tl.where(end - start > n, n, 0), -0.5 * tl.load(gate + x) * tl.sum(others, 0)
 
 
 @triton.jit

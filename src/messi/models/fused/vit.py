@@ -77,7 +77,9 @@ def _is_plain_block(block: Any) -> bool:
 
 def encode(network: Any, images: Tensor, *, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Return the features of images [B, 3, S, S] in float32: [B, W]."""
-    x = _ClassToken.apply(images, network, dtype, torch.is_grad_enabled(), *network.parameters())
+    parameters = list(network.parameters())
+    keep = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters)
+    x = _ClassToken.apply(images, network, dtype, keep, *parameters)
     return functional.layer_norm(x, x.shape[1:], network.norm.weight, network.norm.bias, network.norm.eps)
 
 

@@ -1,0 +1,70 @@
+"""The screening design measures every factor without bias, and never looks at the target."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from messi.algorithms.messi import MESSI
+from messi.experiments.recipe_screening import FACTORS, RecipeScreening, design, effects, runs_of
+from messi.sweeps.plan import Label
+
+from .made_runs import cell_of, made_results
+
+
+def test_every_factor_is_balanced_and_independent_of_all_others() -> None:
+    signs = np.array([[1 if factor in high else -1 for factor in FACTORS] for high in design()])
+    for half in (signs[:12], signs[12:]):
+        assert (half.sum(0) == 0).all()
+        assert (half.T @ half == 12 * np.eye(11)).all()
+    products = np.array([signs[:, i] * signs[:, j] for i in range(11) for j in range(i)])
+    assert (products @ signs == 0).all()  # over both halves, no effect contains an interaction of two others
+
+
+def test_without_high_factors_it_is_messi_without_regularisers_and_swad() -> None:
+    runs = [run for run in RecipeScreening(seeds=1).runs() if run.labels["method"] == "run 12"]
+    assert len(runs) == 6
+    expected = MESSI.Config(sparsity_weight=0.0, balance_weight=0.0, diversity_weight=0.0)
+    assert {run.config.algorithm for run in runs} == {expected}
+    settings = {run.config.resolved().training for run in runs}
+    assert {(s.averaging, s.steps, s.learning_rate, s.layer_decay, s.probe_steps) for s in settings} == {
+        ("swad", 5000, 3e-5, 1.0, 0)
+    }
+
+
+@pytest.mark.parametrize("study", ["digits", "few_digits"])
+def test_the_target_environment_of_the_digits_is_never_used(study: Any) -> None:
+    for run in RecipeScreening(study=study, digits="mnist").runs():
+        assert "rot0-p0.5" not in (*run.config.target, *run.config.sources)
+        assert set(run.config.target).isdisjoint(run.config.sources)
+        assert len(run.config.sources) == 8
+
+
+def test_known_effects_are_found_in_spite_of_an_interaction(tmp_path: Path) -> None:
+    def made(labels: Mapping[str, Label]) -> dict[str, Any]:
+        high = runs_of(int(labels["seed"]))[str(labels["method"])]
+        block = 0.01 * len(str(labels["target"]))
+        gain = 0.02 * ("cost" in high) - 0.01 * ("memory" in high) + 0.04 * ({"averaging", "sampling"} <= high)
+        return {"result": {"source_val": {"a": 0.9}, "target": {"x": 0.5 + block + gain, "y": 0.4 + block + gain}}}
+
+    experiment = RecipeScreening(seeds=2)
+    results = made_results(tmp_path, experiment, made)
+    table, _ = experiment.report(results)
+    found = {factor: cell_of(table, "held out: effect", factor).ours for factor in FACTORS}
+    means = {factor: round(one.mean, 9) for factor, one in found.items() if one}
+    # The interaction adds half of its size to both of its factors, as it must, and nothing to the others.
+    expected = {"cost": 2.0, "memory": -1.0, "averaging": 2.0, "sampling": 2.0}
+    assert means == {factor: expected.get(factor, 0.0) for factor in FACTORS}
+    assert len(effects(results, "cost")) == 12
+
+
+def test_an_incomplete_block_is_left_out(tmp_path: Path) -> None:
+    def made(labels: Mapping[str, Label]) -> dict[str, Any] | None:
+        if labels["target"] == "photo+sketch" and labels["method"] == "run 3":
+            return None
+        return {"result": {"source_val": {"a": 0.9}, "target": {"x": 0.5}}}
+
+    results = made_results(tmp_path, RecipeScreening(seeds=1), made)
+    assert effects(results, "cost") == [0.0] * 5
