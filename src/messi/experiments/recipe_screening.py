@@ -3,8 +3,9 @@
 Claim: none of the paper's. Eleven factors at two levels in twelve runs (Plackett and Burman, 1946): every factor is
 high in half of the runs and independent of the others, so one block of twelve runs measures all of them. A block leaves
 source domains out: on PACS two of the four domains, so that either may be the target and the other one a source; on
-digits each source in turn, while the target environment is never used. Interactions of two factors are mixed into the effects of
-the others; seeds 1, 3, ... therefore run the twelve opposite combinations, which separates them from the effects.
+digits each source in turn, while the target environment is never used. Interactions of two factors are mixed into the
+effects of the others; seeds 1, 3, ... therefore run the twelve opposite combinations, which separates them from the
+effects.
 
 The rule, written before the first run: the recipe takes the high level of a factor if its mean effect over the blocks
 exceeds its standard error on PACS and is not below minus its standard error on either set of digits; otherwise it keeps
