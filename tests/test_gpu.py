@@ -34,7 +34,8 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.evaluation.model import load
-from messi.losses.ssi.loss import Discrepancy, ssi_loss
+from messi.losses.ssi.loss import Discrepancy, Reduction, ssi_loss
+from messi.losses.ssi.slots import SlotWeight
 from messi.models.encoder import Encoder, EncoderConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -210,7 +211,23 @@ class WithHeadOptions(MESSI):
         normalised_experts: bool = True
 
 
-@pytest.mark.parametrize("kind", [ERM, MESSI, WithDropout, WithHeadOptions])
+class WithAlignmentOptions(MESSI):
+    """Ramps its alignment and remembers examples; 30 places are no multiple of the 24 examples of a batch."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(MESSI.Config):
+        """Every option of the alignment."""
+
+        slot_weight: SlotWeight = "product"
+        reduction: Reduction = "weighted"
+        scale_free: bool = True
+        debiased: bool = True
+        ssi_weight: float = 1.0
+        ssi_ramp: int = 6
+        memory: int = 30
+
+
+@pytest.mark.parametrize("kind", [ERM, MESSI, WithDropout, WithHeadOptions, WithAlignmentOptions])
 def test_captured_and_eager_steps_give_the_same_bits(kind: type[LossAlgorithm]) -> None:
     given = batches(8)
     (eager, wanted), (captured, found) = (trained(kind, given, capture=capture) for capture in (False, True))
