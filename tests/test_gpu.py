@@ -27,6 +27,8 @@ from messi.data.placement import place
 from messi.data.sampling import Sampler, SamplingConfig
 from messi.data.sealed_data import SealedData
 from messi.data.splits import SplitConfig, make_split
+from messi.engine.averaging import running
+from messi.engine.averaging.config import Averaging
 from messi.engine.capture import Updater
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
@@ -286,20 +288,22 @@ def test_a_batch_of_another_size_is_taken_eagerly() -> None:
     assert all(map(torch.equal, trained(MESSI, given, capture=False)[1], found))
 
 
+class Stop:
+    """Interrupts a run after a step."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def stepped(self, step: int) -> None:
+        if step == self.at:
+            raise KeyboardInterrupt
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
 def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     """Steps of the two parts are captured at different places, and the run stops with an unwritten record."""
-
-    class Stop:
-        def __init__(self, at: int) -> None:
-            self.at = at
-
-        def stepped(self, step: int) -> None:
-            if step == self.at:
-                raise KeyboardInterrupt
-
-        def __getattr__(self, name: str) -> Callable[..., None]:
-            return lambda *_: None
-
     training = dataclasses.replace(config(20).training, evaluate_every=7, log_every=3)
     wanted = dataclasses.replace(config(20), training=training)
     with pytest.raises(KeyboardInterrupt):
@@ -308,6 +312,25 @@ def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     assert terms(paths[0]) == terms(paths[1])
     models = [load(path).algorithm.state_dict() for path in paths]
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+
+
+@pytest.mark.filterwarnings("ignore:SWAD found no valley")
+@pytest.mark.parametrize("averaging", ["ma", "ema", "swad"])
+def test_averages_of_eager_captured_and_interrupted_runs_have_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, averaging: Averaging
+) -> None:
+    monkeypatch.setattr(running, "BLOCK", 5)
+    training = dataclasses.replace(
+        config(20).training, evaluate_every=7, averaging=averaging, average_from=0.2, swad_optimum_patience=1
+    )
+    wanted = dataclasses.replace(config(20), training=training)
+    with pytest.raises(KeyboardInterrupt):
+        run(wanted, out=tmp_path / "stopped", device="cuda", observers=[Stop(12)])
+    captures = {"stopped": True, "captured": True, "eager": False}
+    paths = [run(wanted, out=tmp_path / name, device="cuda", capture=on).path for name, on in captures.items()]
+    first, *others = [load(path).algorithm.state_dict() for path in paths]
+    for other in others:
+        assert all(torch.equal(first[name], other[name]) for name in first)
 
 
 def test_the_fused_transformer_is_near_autocast_and_repeats_its_bits() -> None:

@@ -4,6 +4,7 @@
 __all__: list[str]
 
 # Train, load and predict.
+from messi.api import average as average
 from messi.api import run as run
 from messi.core.errors import MessiError as MessiError
 from messi.engine.config import RunConfig as RunConfig

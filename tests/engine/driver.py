@@ -3,11 +3,12 @@
 Every line of input is a request, a JSON list of two output files and the arguments of a run. Each run is a fork of this
 process, because importing torch again would take longer than the run. The exit code of each is printed.
 
-arguments: FOLDER [step:N | sync:N | save:N | term:N | int:N] [hold:FILE-N] [--OPTION=VALUE of messi train]
+arguments: FOLDER [step:N | sync:N | save:N | term:N | int:N] [hold:FILE-N] [--OPTION=VALUE of messi train] [RUN ...]
   step:N  after step N
   sync:N  at the N-th fsync: the new file is written, but not yet renamed
   save:N  in the middle of the N-th write of a safetensors file
   term:N, int:N  sends itself SIGTERM or SIGINT after step N instead
+  RUN ...  averages these runs instead of training; N counts what messi average writes
   hold:last-N, hold:model-N  that file of step N stays half written; the kills above that name a step wait for it
 """
 
@@ -133,9 +134,12 @@ def next_request() -> list[str]:
 if __name__ == "__main__":
     folder, *places = next_request()
     given = [place for place in places if place.startswith("--")]
+    runs = [place for place in places if Path(place).is_dir()]
     for place in places:
-        if place not in given:
+        if place not in (*given, *runs):
             arm(place)
+    if runs:
+        sys.exit(main(["average", *runs, *given, "--device", "cpu", "--out", folder]))
     options = "--data two_subsets --per-domain 60 --target b2 --steps 23 --evaluate-every 5 --log-every 3"
     more = "--batch-per-domain 8 --balance-momentum 0.5 --device cpu"
     sys.exit(main(["train", *options.split(), *more.split(), *given, "--out", folder]))

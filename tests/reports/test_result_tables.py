@@ -47,6 +47,7 @@ def test_a_row_contains_the_result_of_the_selected_step(tmp_path: Path) -> None:
         "steps": 30,
         "selected_step": 20,
         "averaged_steps": None,
+        "averaged_runs": "",
         "better_step": None,
         "validation_count": 10 + 30,
         "target_part": "all",

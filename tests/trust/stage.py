@@ -181,4 +181,4 @@ def _shrink_plan(patch: pytest.MonkeyPatch) -> None:
 def _launch_here(_local: Local, plan: Plan, on_end: Callable[[Outcome], None]) -> None:
     for planned in plan.unfinished():
         plan.forget_failure(planned)
-        on_end(plan.record_end(planned, do_run(planned.config.to_dict(), plan.path(planned), "cpu")))
+        on_end(plan.record_end(planned, do_run(planned.to_dict(), plan.path(planned), "cpu")))

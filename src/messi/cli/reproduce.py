@@ -72,7 +72,9 @@ def _reproduce(experiment: Experiment, out: Path, launcher: Launcher, *, dry_run
         return 0
     check_data_and_weights(plan, data_progress())
     write_plan(experiment, out)
-    launcher.launch(plan, PlanProgress(plan, launcher))
+    progress = PlanProgress(plan, launcher)
+    for stage in plan.stages():
+        launcher.launch(stage, progress)
     outcomes = plan.outcomes()
     written = write_results(experiment, outcomes, out)
     say(*written.document.split("\n"), *written.left_out)

@@ -139,6 +139,17 @@ class Config:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return nested settings as text by dotted name."""
+    flat: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return flat
+
+
 def _build(cls: type[ConfigType], values: dict[str, Any], files: Collection[str | Path]) -> ConfigType:
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for key in values:

@@ -1,7 +1,7 @@
 """The documents of a run: the content of ``run.json``, ``result.json``, ``timing.json`` and ``diagnostics.json``."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from messi.core.config import Bounds
 from messi.core.documents import parse
@@ -29,6 +29,35 @@ class _Config(TypedDict):
     seed: Count
 
 
+AverageChoice = Literal["uniform", "greedy"]
+"""Which of several runs are averaged: all, or those that do not lower the validation score of the average."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragedRun:
+    """A run that an average was made from, or could have been."""
+
+    run: str
+    """The identity of the run."""
+    path: str
+    """The folder of the run when the average was made."""
+    settings: dict[str, str]
+    """The settings in which the runs differ, by dotted name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunAverage:
+    """Which runs a model was averaged from, and how they were chosen."""
+
+    choice: AverageChoice
+    runs: tuple[AveragedRun, ...]
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What the average depends on; the folders of the runs may have been moved."""
+        return (self.choice, *(one.run for one in self.runs))
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunDescription:
     """``run.json``: the description of a run; written once, before anything else."""
@@ -47,9 +76,16 @@ class RunDescription:
     sources: tuple[str, ...]
     target: tuple[str, ...]
     environment: dict[str, str]
+    average: RunAverage | None = None
+    """For the average of several runs: of which; the config is then that of the first."""
 
     def __post_init__(self) -> None:
         parse(_Config, self.config, "config")
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        """What the average of several runs depends on; empty for a run that was trained."""
+        return self.average.identity if self.average else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +95,19 @@ class RoleScores:
     count: Count
     accuracy: Share
     macro_f1: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragedScores:
+    """The results of a run that was considered for an average."""
+
+    validation: Share
+    """The score of the run by the selection rule of the average."""
+    target: dict[str, Share]
+    kept: bool
+    """Whether its weights are part of the average."""
+    with_it: Share | None = None
+    """The score of the average with this run, when it was considered; None if all runs are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +139,8 @@ class Result:
     selected_step: Count
     averaged_steps: tuple[Count, Count] | None = None
     """The first and last of the averaged steps; None if the weights are those of one step."""
+    averaged_runs: tuple[AveragedScores, ...] = ()
+    """For the average of several runs: the results of each, in the order of ``run.json``."""
     better_step: BetterStep | None = None
     """None if no single step scored higher than the average, or if nothing was averaged."""
     source_val: dict[str, Share] = field(default_factory=dict)
@@ -101,6 +152,11 @@ class Result:
     """Settings that differ from the protocol."""
     files: dict[str, str] = field(default_factory=dict)
     """The checksums of the other files of the run; none in results of version 0.1."""
+
+    @property
+    def averaged(self) -> bool:
+        """Whether the weights are an average, over steps or over runs."""
+        return self.averaged_steps is not None or bool(self.averaged_runs)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,12 +127,12 @@ class RunDir:
             raise self._missing(self.model)
         return self.model
 
-    def is_finished(self, config: dict[str, Any], version: str) -> bool:
-        """Return whether a run with the same config and version is done."""
+    def is_finished(self, config: dict[str, Any], version: str, origin: tuple[str, ...] = ()) -> bool:
+        """Return whether a run with the same config and version is done; ``origin`` is that of an average of runs."""
         if self.state() != "done":
             return False
         described = self.read_description()
-        return described.config == config and described.version == version
+        return (described.config, described.version, described.origin) == (config, version, origin)
 
     def begin(self, description: RunDescription) -> None:
         """Describe a new run, or check that the folder belongs to this run."""
@@ -143,6 +143,9 @@ class RunDir:
             write_document(self.description, description)
             return
         before = self.read_description()
+        if before.origin != description.origin:
+            kind = "the average of other runs" if before.origin else "a run that was trained, not an average"
+            raise MessiError(f"{self.path} contains {kind}; choose another folder with --out.")
         for key in ("config", "version"):
             if getattr(before, key) != getattr(description, key):
                 changed = _difference(getattr(before, key), getattr(description, key))

@@ -60,7 +60,7 @@ def build_run(
     start = read_start(config.start, folder, description) if config.start else None
     algorithm = _initialised(config, task, start)
     description = dataclasses.replace(
-        description, start=start and start.checksum, initial=tensors_checksum(algorithm.state_dict())
+        description, start=start.checksum if start else None, initial=tensors_checksum(algorithm.state_dict())
     )
     algorithm.to(device)
     stopwatch = Stopwatch(device)

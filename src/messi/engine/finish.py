@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from messi.core.documents import write_document
 from messi.core.errors import writing
 from messi.core.records import EvaluationRecord, ExampleRecord, Role, RoleRecord, RoutingRecord
-from messi.core.run_documents import Result, RoleScores
+from messi.core.run_documents import AveragedScores, Result, RoleScores
 from messi.data.image_files import to_picture
 from messi.data.progress import LogProgress
 from messi.diagnostics.document import diagnose
@@ -37,19 +37,25 @@ class Chosen:
     """The selected step, or the last of the averaged ones."""
     averaged_steps: tuple[int, int] | None = None
     """The first and the last of the averaged steps; None if the weights are those of a single step."""
+    averaged_runs: tuple[AveragedScores, ...] = ()
+    """The results of the runs that an average was made from; empty for a run that was trained."""
 
     @property
     def averaged(self) -> bool:
-        """Whether the weights are a mean over steps."""
-        return self.averaged_steps is not None
+        """Whether the weights are a mean over steps or over runs."""
+        return self.averaged_steps is not None or bool(self.averaged_runs)
 
 
 def finish(parts: RunParts) -> None:
-    """Finish a run after its last step.
+    """Finish a run after its last step."""
+    finish_with(parts, _save_average(parts, parts.averager) if parts.averager else _select(parts))
+
+
+def finish_with(parts: RunParts, chosen: Chosen) -> None:
+    """Test the saved model once on the target and write all results.
 
     ``result.json`` is written last: a run that is interrupted before then repeats this function.
     """
-    chosen = _save_average(parts, parts.averager) if parts.averager else _select(parts)
     parts.algorithm.load_state_dict(read_weights(parts.folder, step=chosen.step))
     parts.loader.data.open_target()
     predictions = _evaluate(parts, chosen)
@@ -107,7 +113,9 @@ def _result(parts: RunParts, chosen: Chosen) -> Result:
     records = [r for r in parts.metrics.evaluations if r.step == chosen.step and r.averaged == chosen.averaged]
     domains = [record for record in records if isinstance(record, EvaluationRecord)]
     roles = [record for record in records if isinstance(record, RoleRecord)]
-    better = better_step(parts.metrics.evaluations, config.training.selection) if chosen.averaged else None
+    average = parts.description.average
+    varied = average.runs[0].settings if average else ()  # these are settings of single runs, not of their average
+    better = better_step(parts.metrics.evaluations, config.training.selection) if chosen.averaged_steps else None
     if better:
         LogProgress().noted(
             f"Averaging did not help this run: {better.comparison}; train for more steps, or average from a later step "
@@ -118,13 +126,14 @@ def _result(parts: RunParts, chosen: Chosen) -> Result:
         validation=RULES[config.training.selection].role,
         selected_step=chosen.step,
         averaged_steps=chosen.averaged_steps,
+        averaged_runs=chosen.averaged_runs,
         better_step=better,
         source_val={record.domain: record.accuracy for record in domains if record.role == "source_val"},
         target={record.domain: record.accuracy for record in domains if record.role == "target"},
         roles={r.role: RoleScores(count=r.count, accuracy=r.accuracy, macro_f1=r.macro_f1) for r in roles},
         target_part=config.training.target_part,
         protocol=config.protocol,
-        deviations=config.deviations(),
+        deviations={name: value for name, value in config.deviations().items() if f"training.{name}" not in varied},
     )
 
 

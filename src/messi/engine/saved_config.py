@@ -16,7 +16,13 @@ def read_config(path: Path, *, algorithm: str | None = None) -> RunConfig:
     ``algorithm`` names that file: whoever wrote ``run.json`` must not decide what is run.
     """
     folder = RunDir(path.parent if path.name == "run.json" else path)
-    values = dict(folder.read_description().config)
+    description = folder.read_description()
+    if description.average:
+        raise MessiError(
+            f"{folder.path} is the average of {len(description.average.runs)} runs, which cannot be trained; name one "
+            "of them with --config, or repeat 'messi average'."
+        )
+    values = dict(description.config)
     if algorithm and not _same_method(algorithm, values["algorithm"]["name"]):
         values["algorithm"] = ALGORITHMS.config(algorithm)().to_dict()
     try:

@@ -32,6 +32,8 @@ def validation_charts(runs: Sequence[FinishedRun], rows: Sequence[ResultRow]) ->
     """Draw the selection score of every run by step, with the selected step marked; one chart per metric."""
     series: dict[Metric, dict[int, Series]] = {}
     for place, (run, row) in enumerate(zip(runs, rows, strict=True)):
+        if run.average:
+            continue
         # No rule selected a step if weights were averaged.
         rule = RULES.get(run.selection, RULES[run.validation])
         shares = rule.scores(Reader(run.records, rule.role, rule.name))

@@ -6,6 +6,7 @@ from typing import Any
 
 from messi.core.errors import MessiError
 from messi.core.files import write_text
+from messi.reports.averaged_runs import averaged_table
 from messi.reports.calibration import TITLES, reliability_chart
 from messi.reports.curves import domain_charts, growth_chart, loss_charts, validation_charts
 from messi.reports.diagnostics import Section, sections
@@ -81,6 +82,7 @@ def _of_records(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         "domain_curves": domain_charts(runs),
         "losses": loss_charts(runs),
         "examples": pictures(runs),
+        "averaged_tables": {place: table for place, run in enumerate(runs) if (table := averaged_table(run))},
         "settings": compare_settings(runs),
         "commands": [rerun_command(run) for run in runs],
     }

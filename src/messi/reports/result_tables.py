@@ -5,9 +5,10 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from messi.core.config import flatten
 from messi.core.records import EvaluationRecord, Role
 from messi.core.run_documents import BetterStep
-from messi.reports.runs import FinishedRun, flatten, run_labels
+from messi.reports.runs import FinishedRun, run_labels
 from messi.reports.statistics import Scores, Summary, Worst, summarise, target_average, worst_target
 from messi.reports.table import Cell, Column, Row, Table
 
@@ -34,6 +35,8 @@ class ResultRow:
     steps: int
     selected_step: int
     averaged_steps: tuple[int, int] | None
+    averaged_runs: str
+    """How many runs were averaged, such as "3 of 5"; empty for a run that was trained."""
     better_step: BetterStep | None
     """A single step that scores higher on the validation data than the average."""
     validation: float
@@ -53,6 +56,11 @@ class ResultRow:
     def selected_steps(self) -> str:
         """The selected step, or the steps whose weights were averaged."""
         return "{} to {} (mean)".format(*self.averaged_steps) if self.averaged_steps else str(self.selected_step)
+
+    @property
+    def selected(self) -> str:
+        """The selected steps of all steps, or the number of runs whose weights were averaged."""
+        return f"mean of {self.averaged_runs} runs" if self.averaged_runs else f"{self.selected_steps} of {self.steps}"
 
     @property
     def worst_target(self) -> EvaluationRecord | None:
@@ -171,6 +179,7 @@ def _result(run: FinishedRun, label: str) -> ResultRow:
         steps=run.steps,
         selected_step=run.selected_step,
         averaged_steps=run.averaged_steps,
+        averaged_runs=f"{sum(one.kept for one in runs)} of {len(runs)}" if (runs := run.averaged_runs) else "",
         better_step=run.better_step,
         validation=statistics.fmean(record.accuracy for record in validation),
         validation_count=sum(record.count for record in validation),
@@ -189,7 +198,7 @@ def _run_row(row: ResultRow, place: int, domains: Sequence[str], *, several: boo
         *(_accuracy(targets.get(domain)) for domain in domains),
         *(extremes if several else ()),
         _share(row.validation, f"n = {row.validation_count}"),
-        Cell(text=f"{row.selected_steps} of {row.steps}"),
+        Cell(text=row.selected),
         Cell(text=row.selection),
         Cell(text=row.target_part if row.targets else ""),
         Cell(text=row.protocol),

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from messi.core.config import flatten
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord, ExampleRecord, Record, Role, RoutingRecord, TrainRecord
 from messi.core.registry import short_name
-from messi.core.run_documents import BetterStep, Diagnostics
+from messi.core.run_documents import AveragedScores, BetterStep, Diagnostics, RunAverage
 from messi.core.rundir import RunDir
 
 RecordType = TypeVar("RecordType", TrainRecord, EvaluationRecord, RoutingRecord, ExampleRecord)
@@ -41,6 +42,10 @@ class FinishedRun:
     selected_step: int
     averaged_steps: tuple[int, int] | None
     """The first and the last of the averaged steps; None if the weights are those of the selected step."""
+    average: RunAverage | None
+    """Which runs were averaged; None for a run that was trained."""
+    averaged_runs: tuple[AveragedScores, ...]
+    """The results of these runs."""
     better_step: BetterStep | None
     target_part: str
     protocol: str
@@ -68,11 +73,16 @@ class FinishedRun:
     @property
     def marked_step(self) -> int:
         """The step to mark in a curve; 0 if the weights are averaged over several."""
-        return 0 if self.averaged_steps else self.selected_step
+        return 0 if self.averaged else self.selected_step
+
+    @property
+    def averaged(self) -> bool:
+        """Whether the weights are an average, over steps or over runs."""
+        return self.averaged_steps is not None or bool(self.averaged_runs)
 
     def selected(self, role: Role) -> list[EvaluationRecord]:
         """Return the evaluations of the selected model on every domain in a role."""
-        evaluations = [r for r in self.of_kind(EvaluationRecord) if r.averaged == bool(self.averaged_steps)]
+        evaluations = [r for r in self.of_kind(EvaluationRecord) if r.averaged == self.averaged]
         return [r for r in evaluations if r.role == role and r.step == self.selected_step]
 
 
@@ -81,6 +91,8 @@ def read_run(path: Path, label: str = "") -> FinishedRun:
     folder = RunDir(path)
     description, result = folder.read_description(), folder.read_result()
     config = description.config
+    if average := description.average:  # else it would look like its first run
+        config = {**config, "average": f"{average.choice} of {len(average.runs)} runs"}
     run = FinishedRun(
         path=path,
         config=config,
@@ -98,6 +110,8 @@ def read_run(path: Path, label: str = "") -> FinishedRun:
         validation=result.validation,
         selected_step=result.selected_step,
         averaged_steps=result.averaged_steps,
+        average=average,
+        averaged_runs=result.averaged_runs,
         better_step=result.better_step,
         target_part=result.target_part,
         protocol="; ".join([result.protocol, *(f"{k} {v}" for k, v in result.deviations.items())]),
@@ -110,17 +124,6 @@ def read_run(path: Path, label: str = "") -> FinishedRun:
             f"{path} is damaged: records.jsonl lacks evaluations of the selected step {run.selected_step}."
         )
     return run
-
-
-def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return nested settings as text by dotted name."""
-    flat: dict[str, str] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return flat
 
 
 def run_labels(runs: Sequence[FinishedRun], *, ignoring: Collection[str] = ()) -> list[str]:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from messi.reports.runs import FinishedRun, flatten
+from messi.core.config import flatten
+from messi.reports.runs import FinishedRun
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ def _comparable(runs: Sequence[FinishedRun]) -> bool:
 
 def _of_one(run: FinishedRun, row: ResultRow) -> str:
     trained = f"Trained on {_count(len(run.sources), 'source domain')}"
-    return f"{trained}, {row.algorithm} reaches {percent(row.target_mean)}\u00a0% accuracy on {_target(row)}."
+    method = f"the average of {row.averaged_runs} runs of {row.algorithm}" if row.averaged_runs else row.algorithm
+    return f"{trained}, {method} reaches {percent(row.target_mean)}\u00a0% accuracy on {_target(row)}."
 
 
 def _target(row: ResultRow) -> str:

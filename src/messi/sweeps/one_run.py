@@ -1,4 +1,4 @@
-"""Do one run of a plan in this process. The processes and jobs of every launcher call this."""
+"""Do one run or average of a plan in this process. The processes and jobs of every launcher call this."""
 
 import functools
 import json
@@ -9,23 +9,31 @@ from typing import Any
 from messi.core.errors import MessiError
 from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples
+from messi.engine.average_runs import average_runs
 from messi.engine.config import RunConfig
 from messi.engine.run import run
 
 
-def do_run(config: dict[str, Any], folder: str | Path, device: str | None = None) -> str | None:
-    """Start or resume a run; return None when it is finished, or the reason for its failure.
+def do_run(planned: dict[str, Any], folder: str | Path, device: str | None = None) -> str | None:
+    """Start or resume a run or an average; return None when it is finished, or the reason for its failure.
 
     Args:
-        config: ``RunConfig.to_dict()``: plain values, which can be sent to another process or machine. A user's own
-            file that it names is executed, so the config must come from the process that made the plan.
+        planned: its ``to_dict()``: plain values, which can be sent to another process or machine. A user's own file
+            that they name is executed, so they must come from the process that made the plan.
         folder: the run folder.
         device: such as "cpu" or "cuda:0"; by default a GPU if there is one.
 
     """
     try:
-        chosen = RunConfig.from_dict(config, files=_own_files(config))
-        run(chosen, out=folder, device=device, load=lambda: _examples(json.dumps(config["data"])))
+        files = _own_files(planned)
+        load = functools.partial(_examples, json.dumps(planned["data"]))
+        if "average" in planned:
+            runs = [Path(folder).parent / name for name in planned["average"]]
+            own = planned["algorithm"]["name"]
+            algorithm = own if own in files else None
+            average_runs(runs, choice=planned["choice"], out=folder, device=device, algorithm=algorithm, load=load)
+        else:
+            run(RunConfig.from_dict(planned, files=files), out=folder, device=device, load=load)
     except MessiError as error:
         return str(error)
     except Exception:  # noqa: BLE001 (the other runs continue in any case)

@@ -1,15 +1,17 @@
 """A plan: many runs in one folder. Its state is read from disk, so a killed plan can be resumed."""
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from messi.core.checksum import values_checksum
 from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.core.info import version
-from messi.core.run_documents import Result
+from messi.core.run_documents import AverageChoice, Result
 from messi.core.rundir import RunDir
 from messi.engine.config import RunConfig
 
@@ -24,21 +26,65 @@ class PlannedRun:
     labels: Mapping[str, Label]
     """Such as method, target and seed; together they are unique in the plan."""
     config: RunConfig
+    """Its start may be the name of another run of the plan."""
 
     @property
     def name(self) -> str:
         """A readable name, which is also the name of the folder."""
-        words = "_".join(
-            f"{key}{value}" if isinstance(value, int) else str(value) for key, value in self.labels.items()
-        )
-        return f"{re.sub(r'[^A-Za-z0-9.=+_-]+', '-', words)}_{self.config.resolved().fingerprint()}"
+        return _folder_name(self.labels, self.config.resolved().fingerprint())
+
+    @property
+    def needs(self) -> Sequence[str]:
+        """The names of the runs that must be finished first."""
+        return [self.config.start] if self.config.start else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for :func:`messi.sweeps.one_run.do_run`."""
+        return self.config.to_dict()
+
+
+@dataclass(frozen=True)
+class PlannedAverage:
+    """An average of runs of a plan, and its place in the plan's tables; otherwise it is like a run."""
+
+    labels: Mapping[str, Label]
+    members: Sequence[PlannedRun]
+    choice: AverageChoice
+
+    @property
+    def config(self) -> RunConfig:
+        """The config of the first run."""
+        return self.members[0].config
+
+    @property
+    def name(self) -> str:
+        """A readable name, which is also the name of the folder."""
+        return _folder_name(self.labels, values_checksum({"choice": self.choice, "runs": self.needs})[:12])
+
+    @property
+    def needs(self) -> Sequence[str]:
+        """The names of the runs that must be finished first."""
+        return [member.name for member in self.members]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for :func:`messi.sweeps.one_run.do_run`."""
+        parts = {"data": self.config.data.to_dict(), "algorithm": self.config.algorithm.to_dict()}
+        return {"average": self.needs, "choice": self.choice, **parts}
+
+
+Planned = PlannedRun | PlannedAverage
+
+
+def _folder_name(labels: Mapping[str, Label], digits: str) -> str:
+    words = "_".join(f"{key}{value}" if isinstance(value, int) else str(value) for key, value in labels.items())
+    return f"{re.sub(r'[^A-Za-z0-9.=+_-]+', '-', words)}_{digits}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The state of a planned run."""
+    """The state of a planned run or average."""
 
-    run: PlannedRun
+    run: Planned
     path: Path
     state: State
     reason: str = ""
@@ -56,25 +102,25 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """Runs, and the folder that contains them."""
+    """Runs and averages of them, and the folder that contains them."""
 
     folder: Path
-    runs: Sequence[PlannedRun]
+    runs: Sequence[Planned]
 
     def __post_init__(self) -> None:
         names = [run.name for run in self.runs]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise MessiError(f"Every run of a plan must have its own name, but several are called '{twice[0]}'.")
 
-    def path(self, run: PlannedRun) -> Path:
+    def path(self, run: Planned) -> Path:
         """Return the folder of a run."""
         return self.folder / "runs" / run.name
 
-    def outcome(self, run: PlannedRun) -> Outcome:
+    def outcome(self, run: Planned) -> Outcome:
         """Return the state of a run."""
         folder = RunDir(self.path(run))
         try:
-            if folder.is_finished(run.config.resolved().to_dict(), version()):
+            if folder.state() == "done" and self._is_finished(run, folder):
                 folder.read_result()
                 return Outcome(run, folder.path, "done")
         except MessiError as error:  # a damaged file fails one run, not the whole plan
@@ -83,15 +129,28 @@ class Plan:
             return Outcome(run, folder.path, "failed", self._failure(run).read_text(encoding="utf-8").strip())
         return Outcome(run, folder.path, "waiting" if folder.state() == "new" else "started")
 
+    def stages(self) -> "list[Plan]":
+        """Return parts of the plan to execute one after the other: no run needs another one of its part."""
+        names = {run.name: run for run in self.runs}
+
+        @functools.cache
+        def stage(name: str) -> int:
+            return 1 + max((stage(needed) for needed in names[name].needs if needed in names), default=-1)
+
+        by_stage: dict[int, list[Planned]] = {}
+        for name, run in names.items():
+            by_stage.setdefault(stage(name), []).append(run)
+        return [Plan(self.folder, by_stage[number]) for number in sorted(by_stage)]
+
     def outcomes(self) -> list[Outcome]:
         """Return the state of every run."""
         return [self.outcome(run) for run in self.runs]
 
-    def unfinished(self) -> list[PlannedRun]:
+    def unfinished(self) -> list[Planned]:
         """Return the runs that are not finished; failures noted for finished runs are deleted."""
         return [run for run in self.runs if self.record_end(run, None).state != "done"]
 
-    def record_end(self, run: PlannedRun, failure: str | None) -> Outcome:
+    def record_end(self, run: Planned, failure: str | None) -> Outcome:
         """Record how an attempt at a run ended, and return the state of the run.
 
         A finished run has not failed, regardless of ``failure``: another process may have finished it.
@@ -104,12 +163,12 @@ class Plan:
             return self.outcome(run)
         return outcome
 
-    def note_failure(self, run: PlannedRun, reason: str) -> None:
+    def note_failure(self, run: Planned, reason: str) -> None:
         """Write the reason for a failure next to the runs, because the run may not have a folder yet."""
         self._failure(run).parent.mkdir(parents=True, exist_ok=True)
         write_text(self._failure(run), f"{reason}\n")
 
-    def forget_failure(self, run: PlannedRun) -> None:
+    def forget_failure(self, run: Planned) -> None:
         """Delete the reason for an earlier failure, before a new attempt."""
         self._failure(run).unlink(missing_ok=True)
 
@@ -130,5 +189,11 @@ class Plan:
             "different options, or a differently written path, give different runs"
         )
 
-    def _failure(self, run: PlannedRun) -> Path:
+    def _is_finished(self, run: Planned, folder: RunDir) -> bool:
+        origin: tuple[str, ...] = ()
+        if isinstance(run, PlannedAverage):  # of these very runs, and not of earlier ones in the same folders
+            origin = (run.choice, *(RunDir(folder.path.parent / name).identity() for name in run.needs))
+        return folder.is_finished(run.config.resolved().to_dict(), version(), origin)
+
+    def _failure(self, run: Planned) -> Path:
         return self.folder / "failed" / f"{run.name}.txt"

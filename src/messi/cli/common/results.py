@@ -60,7 +60,7 @@ def _rows(result: ResultRow) -> list[Row]:
     settings = (result.selection, result.target_part if targets else "none", result.seed, result.protocol)
     rest: Row = {
         "Validation %": percent(result.validation),
-        "Selected step": f"{result.selected_steps} of {result.steps}",
+        "Selected step": result.selected,
         **dict(zip(_SETTINGS, settings, strict=True)),
     }
     return [{**target, **rest} for target in targets or [{"Target": "none", "Accuracy %": "", "n": ""}]]

@@ -8,6 +8,7 @@ To add one, write a file in ``experiments/`` with a class of the same name that 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,7 +17,7 @@ from messi.core.registry import Registry
 from messi.experiments.common.measuring import Measurement
 from messi.experiments.common.results import Results
 from messi.reports.plan_page import Section
-from messi.sweeps.plan import PlannedRun
+from messi.sweeps.plan import Planned
 
 EXPERIMENTS = Registry("experiment", "messi.experiments")
 Scale = Literal["full", "small"]
@@ -59,8 +60,8 @@ class Experiment(Config, ABC):
         return range(1 if self.small else self.seeds)
 
     @abstractmethod
-    def runs(self) -> list[PlannedRun]:
-        """Return what to train."""
+    def runs(self) -> Sequence[Planned]:
+        """Return what to train, and averages of these runs."""
 
     @abstractmethod
     def report(self, results: Results) -> list[Section]:

@@ -169,8 +169,10 @@ def _runs_table(outcomes: Sequence[Outcome], reasons: Mapping[Path, str]) -> Tab
 def _run_row(outcome: Outcome, reasons: Mapping[Path, str]) -> Row:
     numbers = [Cell()] * 3
     if outcome.state == "done":
-        values = (target_accuracy(outcome), source_accuracy(outcome), outcome.result().selected_step)
-        numbers = [Cell(Summary(value, None, 1)) for value in values]
+        values = (target_accuracy(outcome), source_accuracy(outcome))
+        step = Cell(Summary(outcome.result().selected_step, None, 1))
+        averaged = bool(outcome.result().averaged_runs)
+        numbers = [*(Cell(Summary(value, None, 1)) for value in values), Cell() if averaged else step]
     reason = [Cell(text=reasons.get(outcome.path, ""))] if reasons else []
     cells = (*numbers, Cell(text=outcome.state), *reason, Cell(text=outcome.path.name))
     return Row(tuple(map(str, outcome.labels.values())), cells)

@@ -20,7 +20,7 @@ from messi.engine.interrupt import Interrupted
 from messi.sweeps.launchers.common.base import Launcher
 from messi.sweeps.launchers.common.mps import shared_gpu
 from messi.sweeps.one_run import do_run
-from messi.sweeps.plan import Outcome, Plan, PlannedRun
+from messi.sweeps.plan import Outcome, Plan, Planned
 
 _AFTER_SIGNAL = 128
 """A process that a signal stopped exits with this plus the number of the signal, as in a shell."""
@@ -79,7 +79,7 @@ class Worker:
 
     def __init__(self, device: str, threads: int) -> None:
         self._device, self._threads = device, threads
-        self.run: PlannedRun | None = None
+        self.run: Planned | None = None
         self.start()
 
     def start(self) -> None:
@@ -89,14 +89,14 @@ class Worker:
         self._process.start()
         theirs.close()
 
-    def begin(self, run: PlannedRun, plan: Plan) -> None:
+    def begin(self, run: Planned, plan: Plan) -> None:
         """Send the process a run, after replacing it if it has died."""
         if not self._process.is_alive():
             self.start()
         self.run = run
         plan.forget_failure(run)
         with contextlib.suppress(ConnectionError):  # answer() reports that the process has died
-            self.tasks.send((run.config.to_dict(), str(plan.path(run))))
+            self.tasks.send((run.to_dict(), str(plan.path(run))))
 
     def answer(self) -> str | None:
         """Return None when the run is finished, or the reason for its failure."""
@@ -136,8 +136,8 @@ def _work(tasks: Connection, device: str, threads: int) -> None:
     _stop_with_parent()
     try:
         while True:
-            config, folder = tasks.recv()
-            tasks.send(do_run(config, folder, device))
+            planned, folder = tasks.recv()
+            tasks.send(do_run(planned, folder, device))
     except Interrupted as interrupted:
         sys.exit(_AFTER_SIGNAL + interrupted.signal)
     except (EOFError, ConnectionError, KeyboardInterrupt):

@@ -26,6 +26,7 @@ class Launcher(Config, ABC):
     def launch(self, plan: Plan, on_end: Callable[[Outcome], None]) -> None:
         """Do every unfinished run of a plan and call ``on_end`` after each; a run that fails does not stop the others.
 
+        The runs do not depend on each other: a plan whose runs do is launched stage by stage.
         A launcher that is killed can be started again: it resumes the runs that had begun.
         """
 
