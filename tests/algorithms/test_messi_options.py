@@ -62,7 +62,7 @@ def test_a_model_without_options_has_the_state_of_the_paper() -> None:
 @pytest.mark.parametrize(("ramp", "terms"), [("regulariser_ramp", ("sp", "bal", "div")), ("ssi_ramp", ("ssi",))])
 def test_a_ramp_scales_its_terms_only(ramp: str, terms: tuple[str, ...]) -> None:
     """No weight is changed, so the terms of all steps differ by the ramp alone: 0, 1/4, 2/4, 3/4, 1, 1."""
-    (constant, batch), (ramped, _) = build(MESSI.Config()), build(MESSI.Config(**{ramp: 4}))
+    (constant, batch), (ramped, _) = build(MESSI.Config()), build(dataclasses.replace(MESSI.Config(), **{ramp: 4}))  # type: ignore[arg-type]
     wanted = constant.loss(batch)
     for share in (0.0, 0.25, 0.5, 0.75, 1.0, 1.0):
         found = ramped.update(batch, BackwardOnly())

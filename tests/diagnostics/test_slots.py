@@ -45,7 +45,9 @@ def test_the_document_follows_the_rule_of_the_model() -> None:
     encoder = EncoderConfig(backbone="tiny_cnn", pretrained=False)
     task = Task(input_shape=(3, SIZE, SIZE), num_classes=3, num_domains=2)
     recording = record(build(config, task=task, encoder=encoder), loader_of(examples()), {})
+    assert recording.source is not None
     document, tables = part(recording)["slots"], routing_tables(recording.source, 3)
+    assert tables is not None
     assert (document["slot_weight"], document["sharpness"]) == ("centred", 2.0)
     gate = torch.sigmoid(2 * (6 * tables.by_domain_and_class - 1))
     assert document["responsibilities"][0][0] == pytest.approx((gate[0, 0] * gate[1, 0]).tolist())

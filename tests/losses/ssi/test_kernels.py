@@ -309,7 +309,7 @@ class TestDebiased:
         ("epsilon", "epsilon_scale", "iterations"), [(0.1, "relative", 1), (1.0, "relative", 5), (3.0, "absolute", 5)]
     )
     def test_mixed_batch(self, epsilon: float, epsilon_scale: str, iterations: int) -> None:
-        options = {"epsilon": epsilon, "epsilon_scale": epsilon_scale, "iterations": iterations}
+        options: dict[str, Any] = {"epsilon": epsilon, "epsilon_scale": epsilon_scale, "iterations": iterations}
         assert_same(mixed(classes=4), debiased=True, slot_weight="product", reduction="weighted", **options)
 
     @pytest.mark.parametrize("sizes", [(1, 3), (16, 2), (17, 1), (33, 2), (66, 1)], ids=str)
@@ -333,9 +333,9 @@ class TestDebiased:
     def test_equal_cells_cost_nothing_and_are_not_moved(self) -> None:
         half = cells(5, experts=2)
         order = torch.randperm(5, generator=torch.Generator().manual_seed(5))
-        both = [torch.cat([tensor, tensor[order]]) for tensor in (half.routing, half.labels)]
+        routing, labels = (torch.cat([tensor, tensor[order]]) for tensor in (half.routing, half.labels))
         features = torch.cat([half.features, half.features[:, order]], 1)
-        given = Batch(features, *both, torch.arange(2).repeat_interleave(5))
+        given = Batch(features, routing, labels, torch.arange(2).repeat_interleave(5))
         options = {"epsilon": 1.0, "iterations": 5}
         (biased, _), (debiased, gradient) = (given.by_kernels(debiased=on, **options) for on in (False, True))
         assert abs(debiased.item()) < 1e-5 * biased.item()

@@ -7,7 +7,7 @@
 Legend: M experts, B examples, R features, N padded examples per cell, S slots per expert.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -82,7 +82,7 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
     slots = find_slots(labels, domains)
     if len(slots.first) == 0:
         return (features * 0).sum()
-    solver = {"epsilon": epsilon, "iterations": iterations, "relative": epsilon_scale == "relative"}
+    solver: dict[str, Any] = {"epsilon": epsilon, "iterations": iterations, "relative": epsilon_scale == "relative"}
     if debiased:
         points, mask = _clouds(features, slots, torch.arange(len(slots.members), device=features.device))
         values = sinkhorn_divergence(points, mask, slots.first, slots.second, **solver)
