@@ -188,7 +188,7 @@ def test_recipe_and_method_determine_the_config() -> None:
 def test_a_saved_run_and_a_recipe_exclude_each_other(trained: Path) -> None:
     with pytest.raises(MessiError, match=r"^--recipe cannot be used with --config: .*\.$"):
         parse(["--config", str(trained / "run"), "--recipe", "erm"])
-    assert parse(["--config", str(trained / "run")]).config.algorithm == MESSI.Config()
+    assert parse(["--config", str(trained / "run")]).config.algorithm == RECIPES[DEFAULT].algorithm
 
 
 def test_help_shows_every_setting_with_its_meaning() -> None:
@@ -205,4 +205,5 @@ def test_help_shows_every_setting_with_its_meaning() -> None:
     assert "--ssi-weight" not in messi("train", "--algorithm", "erm", "--help").stdout
     recipe = " ".join(messi("train", "--recipe", "messi", "--help").stdout.replace("│", " ").split())
     assert "other options override them. (default: messi)" in recipe
-    assert "Weight of the routing entropy. (default: 0.0)" in recipe
+    stated = RECIPES["messi"].algorithm.to_dict()["sparsity_weight"]
+    assert f"Weight of the routing entropy. (default: {stated})" in recipe

@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from messi.algorithms.messi import MESSI
-from messi.data.datasets.common.digits import EMBEDDED
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.growth import BUDGET
 from messi.experiments.common.methods import DEIT_TI, pretrained
+from messi.experiments.common.recipe_digits import DIGITS_BACKBONE, digits_data, digits_schedule
 from messi.experiments.common.results import Results, Value, source_accuracy, target_accuracy
 from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section
@@ -174,17 +174,14 @@ class RecipeScreening(Ablation):
                 training=training(high, base, learning_rate=3e-5),
                 seed=seed,
             )
-        few = self._study == "few_digits"
-        data = RotatedColoredMNIST(digits=EMBEDDED if few else self.digits, budget=None if few else BUDGET)
-        steps, every, size = (300, 10, 32) if few else (self.steps or 600, 20, 64)
-        steps, every, size = (60, 10, 16) if self.small else (steps, every, size)
-        base = TrainingConfig(steps=steps, evaluate_every=every, batch_per_domain=size)
+        data = digits_data(self._study, self.digits)
+        base = digits_schedule(self._study, self.steps, small=self.small)
         return RunConfig(
             data=data,
             target=held_out,
             sources=tuple(name for name in data.source_domains if name not in held_out),
-            algorithm=method(high, memory=8 * size),
-            encoder=EncoderConfig(backbone="tiny_cnn" if few else "small_cnn"),
+            algorithm=method(high, memory=8 * base.batch_per_domain),
+            encoder=EncoderConfig(backbone=DIGITS_BACKBONE[self._study]),
             training=training(high, base, learning_rate=1e-3),
             seed=seed,
         )
