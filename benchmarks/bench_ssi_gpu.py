@@ -33,7 +33,7 @@ from messi.discrepancy.clouds import averaging
 from messi.discrepancy.reference import slots, squared_distances
 from messi.discrepancy.sinkhorn import entropic_ot
 from messi.losses.ssi.loss import Discrepancy, ssi_loss
-from messi.losses.ssi.slots import find_slots, slot_weights
+from messi.losses.ssi.slots import SlotRule, find_slots, slot_weights
 
 DEVICE = torch.device("cuda")
 WIDTH, ITERATIONS, EPSILON, SHARPNESS = 384, 50, 0.1, 4.0
@@ -130,7 +130,7 @@ def padded(batch: Batch, solve: Callable[[Tensor, Tensor, Tensor, Tensor], Tenso
         members = found.members[cells]
         points.append(batch.features.index_select(1, members.flatten()).unflatten(1, members.shape).flatten(0, 1))
         masses.append(averaging(found.mask[cells], torch.float32).squeeze(-2).repeat(len(batch.features), 1))
-    weights = slot_weights(batch.routing, found, sharpness=SHARPNESS)
+    weights = slot_weights(batch.routing, found, SlotRule(sharpness=SHARPNESS))
     return (weights.flatten() * solve(*points, *masses)).mean()
 
 

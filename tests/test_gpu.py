@@ -28,12 +28,15 @@ from messi.data.sampling import Sampler, SamplingConfig
 from messi.data.sealed_data import SealedData
 from messi.data.splits import SplitConfig, make_split
 from messi.engine.average_runs import average_runs
+from messi.engine.averaging import running
+from messi.engine.averaging.config import Averaging
 from messi.engine.capture import Updater
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.evaluation.model import load
-from messi.losses.ssi.loss import Discrepancy, ssi_loss
+from messi.losses.ssi.loss import Discrepancy, Reduction, ssi_loss
+from messi.losses.ssi.slots import SlotWeight
 from messi.models.encoder import Encoder, EncoderConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -209,7 +212,23 @@ class WithHeadOptions(MESSI):
         normalised_experts: bool = True
 
 
-@pytest.mark.parametrize("kind", [ERM, MESSI, WithDropout, WithHeadOptions])
+class WithAlignmentOptions(MESSI):
+    """Ramps its alignment and remembers examples; 30 places are no multiple of the 24 examples of a batch."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(MESSI.Config):
+        """Every option of the alignment."""
+
+        slot_weight: SlotWeight = "product"
+        reduction: Reduction = "weighted"
+        scale_free: bool = True
+        debiased: bool = True
+        ssi_weight: float = 1.0
+        ssi_ramp: int = 6
+        memory: int = 30
+
+
+@pytest.mark.parametrize("kind", [ERM, MESSI, WithDropout, WithHeadOptions, WithAlignmentOptions])
 def test_captured_and_eager_steps_give_the_same_bits(kind: type[LossAlgorithm]) -> None:
     given = batches(8)
     (eager, wanted), (captured, found) = (trained(kind, given, capture=capture) for capture in (False, True))
@@ -270,20 +289,22 @@ def test_a_batch_of_another_size_is_taken_eagerly() -> None:
     assert all(map(torch.equal, trained(MESSI, given, capture=False)[1], found))
 
 
+class Stop:
+    """Interrupts a run after a step."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def stepped(self, step: int) -> None:
+        if step == self.at:
+            raise KeyboardInterrupt
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
 def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     """Steps of the two parts are captured at different places, and the run stops with an unwritten record."""
-
-    class Stop:
-        def __init__(self, at: int) -> None:
-            self.at = at
-
-        def stepped(self, step: int) -> None:
-            if step == self.at:
-                raise KeyboardInterrupt
-
-        def __getattr__(self, name: str) -> Callable[..., None]:
-            return lambda *_: None
-
     training = dataclasses.replace(config(20).training, evaluate_every=7, log_every=3)
     wanted = dataclasses.replace(config(20), training=training)
     with pytest.raises(KeyboardInterrupt):
@@ -307,6 +328,25 @@ def test_runs_from_one_start_give_the_same_bits_captured_and_eager_and_their_ave
     for name, tensor in mean.items():
         expected = ((one[name].double() + two[name].double()) / 2).to(tensor.dtype)
         assert torch.equal(tensor, expected if tensor.is_floating_point() else one[name]), name
+
+
+@pytest.mark.filterwarnings("ignore:SWAD found no valley")
+@pytest.mark.parametrize("averaging", ["ma", "ema", "swad"])
+def test_averages_of_eager_captured_and_interrupted_runs_have_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, averaging: Averaging
+) -> None:
+    monkeypatch.setattr(running, "BLOCK", 5)
+    training = dataclasses.replace(
+        config(20).training, evaluate_every=7, averaging=averaging, average_from=0.2, swad_optimum_patience=1
+    )
+    wanted = dataclasses.replace(config(20), training=training)
+    with pytest.raises(KeyboardInterrupt):
+        run(wanted, out=tmp_path / "stopped", device="cuda", observers=[Stop(12)])
+    captures = {"stopped": True, "captured": True, "eager": False}
+    paths = [run(wanted, out=tmp_path / name, device="cuda", capture=on).path for name, on in captures.items()]
+    first, *others = [load(path).algorithm.state_dict() for path in paths]
+    for other in others:
+        assert all(torch.equal(first[name], other[name]) for name in first)
 
 
 def test_the_fused_transformer_is_near_autocast_and_repeats_its_bits() -> None:

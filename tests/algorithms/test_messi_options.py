@@ -1,4 +1,4 @@
-"""MESSI's options beyond the paper that concern router, regularisers and experts."""
+"""MESSI's options beyond the paper: router, regularisers, experts, and the ramp and the memory of the alignment."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,6 +17,8 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
 from messi.engine.stepper import AdamStepper, Flatness, OptimizerConfig
 from messi.evaluation.model import load
+from messi.losses.ssi.loss import scale_free, ssi_loss
+from messi.losses.ssi.slots import Selector
 from messi.models.encoder import EncoderConfig
 
 from .capturable import BackwardOnly, ForbidValueReads
@@ -28,6 +30,12 @@ EVERY_OPTION = MESSI.Config(
     expert_ratio=0.7,
     expert_dropout=0.2,
     normalised_experts=True,
+    ssi_ramp=3,
+    memory=40,
+    slot_weight="product",
+    reduction="weighted",
+    scale_free=True,
+    debiased=True,
 )
 
 
@@ -51,16 +59,17 @@ def test_a_model_without_options_has_the_state_of_the_paper() -> None:
     assert set(optional.state_dict()) - set(plain.state_dict()) == {"head.load_bias", "steps_taken"}
 
 
-def test_the_ramp_scales_the_regularisers_only() -> None:
+@pytest.mark.parametrize(("ramp", "terms"), [("regulariser_ramp", ("sp", "bal", "div")), ("ssi_ramp", ("ssi",))])
+def test_a_ramp_scales_its_terms_only(ramp: str, terms: tuple[str, ...]) -> None:
     """No weight is changed, so the terms of all steps differ by the ramp alone: 0, 1/4, 2/4, 3/4, 1, 1."""
-    (constant, batch), (ramped, _) = build(MESSI.Config()), build(MESSI.Config(regulariser_ramp=4))
+    (constant, batch), (ramped, _) = build(MESSI.Config()), build(dataclasses.replace(MESSI.Config(), **{ramp: 4}))  # type: ignore[arg-type]
     wanted = constant.loss(batch)
     for share in (0.0, 0.25, 0.5, 0.75, 1.0, 1.0):
         found = ramped.update(batch, BackwardOnly())
         for name, value in found.items():
-            expected = wanted[name] * (share if name in ("sp", "bal", "div") else 1)
+            expected = wanted[name] * (share if name in terms else 1)
             torch.testing.assert_close(value, expected.detach(), rtol=1e-6, atol=0)
-    assert torch.equal(ramped.loss(batch)["div"], wanted["div"])
+    assert torch.equal(ramped.loss(batch)[terms[0]], wanted[terms[0]])
 
 
 @pytest.mark.parametrize("flatness", ["none", "sam", "sagm"])
@@ -151,3 +160,74 @@ def test_an_interrupted_run_with_every_option_resumes_to_the_same_bits(tmp_path:
     assert (stopped / "records.jsonl").read_bytes() == (whole / "records.jsonl").read_bytes()
     assert all(torch.equal(models[0][name], value) for name, value in models[1].items())
     assert models[1]["head.load_bias"].abs().max() > 0
+    assert not any("recent" in name for name in models[1]), "a model file contains no training examples"
+
+
+class TestMemory:
+    """Of the alignment; batches of 16 examples."""
+
+    CONFIG = MESSI.Config(memory=16, sparsity_weight=0.0, balance_weight=0.0, diversity_weight=0.0)
+
+    @staticmethod
+    def other(batch: Batch, seed: int) -> Batch:
+        generator = torch.Generator().manual_seed(seed)
+        labels = torch.randint(2, (len(batch),), generator=generator)
+        return Batch(torch.randn(batch.inputs.shape, generator=generator), labels, batch.domains)
+
+    def test_the_first_step_is_that_without_a_memory(self) -> None:
+        selectors: tuple[Selector, ...] = ("routing", "global", "random", "domain")
+        for selector in selectors:
+            (plain, batch), (remembering, _) = (
+                build(dataclasses.replace(self.CONFIG, memory=memory, selector=selector)) for memory in (0, 16)
+            )
+            terms = []
+            for algorithm in (plain, remembering):
+                torch.manual_seed(1)
+                terms.append(algorithm.loss(batch)["ssi"])
+            torch.testing.assert_close(terms[0], terms[1])
+
+    @pytest.mark.parametrize("scaled", [False, True])
+    def test_the_second_step_aligns_both_batches_and_moves_only_its_own(self, scaled: bool) -> None:
+        algorithm, first = build(dataclasses.replace(self.CONFIG, scale_free=scaled))
+        second = self.other(first, 1)
+        algorithm.update(first, BackwardOnly())
+        algorithm.zero_grad()
+        one, two = (algorithm.head(algorithm.encoder(batch.inputs)) for batch in (second, first))
+        features = [scale_free(out.experts) if scaled else out.experts for out in (one, two)]
+        expected = 0.01 * ssi_loss(
+            torch.cat([features[0], features[1].detach()], 1),
+            torch.cat([one.routing, two.routing]),
+            torch.cat([second.labels, first.labels]),
+            torch.cat([second.domains, first.domains]),
+        )
+        found = algorithm.loss(second)["ssi"]
+        torch.testing.assert_close(found, expected)
+        weight = algorithm.head.experts.weight_out
+        torch.testing.assert_close(*(torch.autograd.grad(loss, weight)[0] for loss in (found, expected)))
+
+    @pytest.mark.parametrize("flatness", ["none", "sam"])
+    @pytest.mark.parametrize("size", [5, 16, 40])
+    def test_it_holds_the_last_examples_as_the_weights_before_each_step_saw_them(
+        self, size: int, flatness: Flatness
+    ) -> None:
+        algorithm, batch = build(dataclasses.replace(self.CONFIG, memory=size))
+        stepper = adam(algorithm, flatness)
+        addresses = [buffer.data_ptr() for buffer in algorithm.buffers()]
+        seen: list[tuple[torch.Tensor, int, int]] = []
+        for step in range(4):
+            given = self.other(batch, step)
+            outputs = algorithm.head(algorithm.encoder(given.inputs)).experts.detach().unbind(1)
+            seen += zip(outputs, given.labels.tolist(), given.domains.tolist(), strict=True)
+            algorithm.update(given, stepper)
+        recent = algorithm.recent
+        assert recent is not None
+        places = [(int(recent.place) + i) % size for i in range(size)]  # the oldest first
+        held = [(recent.features[:, p], int(recent.labels[p]), int(recent.domains[p])) for p in places]
+        for (features, *names), (expected, *wanted) in zip(held, seen[-size:], strict=True):
+            assert names == wanted
+            torch.testing.assert_close(features, expected)
+        assert [buffer.data_ptr() for buffer in algorithm.buffers()] == addresses
+
+    def test_without_the_alignment_nothing_is_remembered(self) -> None:
+        algorithm, _ = build(dataclasses.replace(self.CONFIG, ssi_weight=0.0))
+        assert algorithm.recent is None

@@ -149,7 +149,7 @@ def test_measures_of_two_domains_are_left_out_if_there_is_one() -> None:
     accuracy = {"source_val": {"sketch": 0.5}, "target": {"paint": 0.5}}
     document = diagnose(make("messi"), loader_of(examples(), sources=(1,)), accuracy)
     assert not {"discrepancy", "probe"} & document.keys()
-    assert document["slots"] == {"pairs": [], "sharpness": 4.0, "responsibilities": []}
+    assert document["slots"] == {"pairs": [], "slot_weight": "sigmoid", "sharpness": 4.0, "responsibilities": []}
     assert document["routing"]["template_divergence"] is None
 
 

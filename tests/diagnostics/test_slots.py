@@ -3,32 +3,54 @@ import math
 import pytest
 import torch
 
+from messi.algorithms.common.base import build
+from messi.algorithms.messi import MESSI
+from messi.core.batch import Task
 from messi.core.errors import MessiError
-from messi.diagnostics.slots import correlation, domain_pairs, overlap, responsibilities, top_slots
-from messi.losses.ssi.slots import find_slots, slot_weights
+from messi.diagnostics.recording import record
+from messi.diagnostics.routing import routing_tables
+from messi.diagnostics.slots import correlation, domain_pairs, overlap, part, responsibilities, top_slots
+from messi.losses.ssi.slots import SlotRule, find_slots, slot_weights
+from messi.models.encoder import EncoderConfig
+
+from .helpers import SIZE, examples, loader_of
 
 NAN = float("nan")
 
 
 def test_responsibilities_by_hand() -> None:
     cells = torch.tensor([[[1.0, 0.0]], [[0.25, 0.75]], [[NAN, NAN]]])
-    found = responsibilities(cells)
+    found = responsibilities(cells, SlotRule())
     assert domain_pairs(3) == [(0, 1), (0, 2), (1, 2)]
     gate = [1 / (1 + math.exp(-4 * mass)) for mass in (1.0, 0.25, 0.0, 0.75)]
     assert found[0, 0].tolist() == pytest.approx([gate[0] * gate[1], gate[2] * gate[3]])
     assert found[1:].isnan().all()
 
 
-def test_they_equal_the_weights_of_the_loss_if_one_batch_is_all_data() -> None:
+@pytest.mark.parametrize("rule", [SlotRule(), SlotRule("sigmoid", 1.0), SlotRule("product"), SlotRule("centred", 2.0)])
+def test_they_equal_the_weights_of_the_loss_if_one_batch_is_all_data(rule: SlotRule) -> None:
     generator = torch.Generator().manual_seed(0)
     routing = torch.rand(24, 3, generator=generator).softmax(-1)
     labels, domains = torch.arange(24) % 2, torch.arange(24) // 8
     cells = torch.stack(
         [torch.stack([routing[(domains == k) & (labels == c)].mean(0) for c in range(2)]) for k in range(3)]
     )
-    weights = slot_weights(routing, find_slots(labels, domains), sharpness=4.0)
+    weights = slot_weights(routing, find_slots(labels, domains), rule)
     # The loss lists the pairs of the first class, then those of the second.
-    torch.testing.assert_close(weights.T.unflatten(0, (2, 3)).transpose(0, 1), responsibilities(cells))
+    torch.testing.assert_close(weights.T.unflatten(0, (2, 3)).transpose(0, 1), responsibilities(cells, rule))
+
+
+def test_the_document_follows_the_rule_of_the_model() -> None:
+    config = MESSI.Config(slot_weight="centred", sharpness=2.0)
+    encoder = EncoderConfig(backbone="tiny_cnn", pretrained=False)
+    task = Task(input_shape=(3, SIZE, SIZE), num_classes=3, num_domains=2)
+    recording = record(build(config, task=task, encoder=encoder), loader_of(examples()), {})
+    assert recording.source is not None
+    document, tables = part(recording)["slots"], routing_tables(recording.source, 3)
+    assert tables is not None
+    assert (document["slot_weight"], document["sharpness"]) == ("centred", 2.0)
+    gate = torch.sigmoid(2 * (6 * tables.by_domain_and_class - 1))
+    assert document["responsibilities"][0][0] == pytest.approx((gate[0, 0] * gate[1, 0]).tolist())
 
 
 def test_correlation_by_hand_over_the_slots_that_both_have() -> None:

@@ -16,6 +16,7 @@ from messi.experiments import alignment
 from messi.experiments.alignment import Alignment, Slots, compare, measure_slots
 from messi.experiments.common.methods import MESSI_OT
 from messi.experiments.common.paper_numbers import ROUTING_AWARE_ALIGNMENT
+from messi.losses.ssi.slots import SlotRule
 from messi.reports.table import Table
 
 from .made_runs import cell_of, made_results, reported
@@ -32,7 +33,7 @@ def seen_by(routing: Tensor, outputs: Tensor) -> Slots:
         class_conditional_energy(features, labels, domains, num_classes=CLASSES, num_domains=DOMAINS)
         for features in (outputs, functional.normalize(outputs, dim=-1))
     )
-    return Slots(responsibilities(routing), apart, apart_unit)
+    return Slots(responsibilities(routing, SlotRule()), apart, apart_unit)
 
 
 def one_expert(expert: int) -> Tensor:

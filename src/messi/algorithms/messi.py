@@ -20,7 +20,8 @@ from messi.core.config import Bounds, LogUniform, OneOf
 from messi.core.cuda_streams import run_concurrently
 from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.losses.ssi.loss import Discrepancy, EpsilonScale, Reduction, require_debiasable, scale_free, ssi_loss
-from messi.losses.ssi.slots import Selector, SlotWeight, select
+from messi.losses.ssi.recent import AlignedExamples, RecentExamples
+from messi.losses.ssi.slots import Selector, SlotRule, SlotWeight, select
 from messi.models.encoder import EncoderConfig
 from messi.models.head import HeadOutput, MessiHead
 
@@ -40,6 +41,8 @@ class MESSI(LossAlgorithm):
         """Number of experts M."""
         ssi_weight: Annotated[Weight, LogUniform(-3, -1)] = 0.01
         """Weight of the subset-conditioned invariance term."""
+        ssi_ramp: Annotated[int, Bounds(minimum=0)] = 0
+        """Number of steps in which that weight grows linearly from 0."""
         sparsity_weight: Annotated[Weight, LogUniform(-3, -1)] = 0.02
         """Weight of the routing entropy."""
         balance_weight: Annotated[Weight, LogUniform(-3, -1)] = 0.02
@@ -60,6 +63,8 @@ class MESSI(LossAlgorithm):
         """Whether expert outputs are centred and scaled over the batch before they are aligned."""
         debiased: bool = False
         """Whether OT is debiased (the Sinkhorn divergence), so that it is zero for equal distributions."""
+        memory: Annotated[int, Bounds(minimum=0, maximum=8192)] = 0
+        """Number of examples of earlier batches that are aligned together with the batch."""
         epsilon: Annotated[float, Bounds(above=0)] = 0.1
         """Entropic regularisation of OT."""
         epsilon_scale: EpsilonScale = "relative"
@@ -105,11 +110,22 @@ class MESSI(LossAlgorithm):
             load_biased=config.load_rate > 0,
         )
         self.register_buffer("load", torch.full((config.num_experts,), 1 / config.num_experts))
-        self.register_buffer("steps_taken", torch.zeros((), dtype=torch.long) if config.regulariser_ramp else None)
+        ramped = config.ssi_ramp or config.regulariser_ramp
+        self.register_buffer("steps_taken", torch.zeros((), dtype=torch.long) if ramped else None)
+        self.recent: RecentExamples | None = None
+        if config.memory and config.ssi_weight:
+            width = self.encoder.width
+            self.recent = RecentExamples(config.memory, num_experts=config.num_experts, width=width)
+        self._aligned: list[AlignedExamples] = []
+        """The examples of each evaluation of the loss in the current step, detached."""
 
     def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
-        """Take one step on the loss, then move the load bias and count the step."""
+        """Take one step on the loss, then remember its examples, move the load bias and count the step."""
+        self._aligned.clear()
         terms = super().update(batch, stepper)
+        if self.recent is not None:
+            self.recent.add(self._aligned[0])  # sharpness-aware steps evaluate the loss again, at other weights
+        self._aligned.clear()
         self.head.move_load_bias(self.load, self.config.load_rate)
         if self.steps_taken is not None:
             self.steps_taken.add_(1)
@@ -122,7 +138,9 @@ class MESSI(LossAlgorithm):
         classification, invariance, routing, difference = run_concurrently(
             batch.labels.device,
             lambda: {"cls": domain_mean_cross_entropy(out.logits, batch.labels, batch.domains)},
-            lambda: _term("ssi", config.ssi_weight, lambda: self._invariance(out, batch)),
+            lambda: _term(
+                "ssi", config.ssi_weight, lambda: self._invariance(out, batch), ramp=self._ramp(config.ssi_ramp)
+            ),
             lambda: self._routing_terms(out.routing),
             lambda: self._regulariser("div", config.diversity_weight, lambda: self._diversity(out.experts)),
         )
@@ -140,21 +158,30 @@ class MESSI(LossAlgorithm):
         experts = ExpertUse("head", routing=out.routing, outputs=out.experts)
         return Inspection(logits=out.logits, encoded=encoded, classified=out.mixture, experts=experts)
 
+    @property
+    def slot_rule(self) -> SlotRule:
+        """How the alignment weights its slots."""
+        return SlotRule(self.config.slot_weight, self.config.sharpness)
+
     def _invariance(self, out: HeadOutput, batch: Batch) -> Tensor:
         config = self.config
-        experts = scale_free(out.experts) if config.scale_free else out.experts
+        features = scale_free(out.experts) if config.scale_free else out.experts
+        examples = AlignedExamples(features, out.routing, batch.labels, batch.domains)
+        if self.recent is not None:
+            self._aligned.append(AlignedExamples(*(tensor.detach() for tensor in examples)))
+            examples = self.recent.with_batch(examples)
         routing, labels = select(
-            out.routing,
-            batch.labels,
+            examples.routing,
+            examples.labels,
             selector=config.selector,
             num_classes=self.task.num_classes,
             slot_weight=config.slot_weight,
         )
         return ssi_loss(
-            experts,
+            examples.features,
             routing,
             labels,
-            batch.domains,
+            examples.domains,
             discrepancy=config.discrepancy,
             slot_weight=config.slot_weight,
             sharpness=config.sharpness,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from messi.algorithms.common.base import Algorithm
 from messi.algorithms.common.inference import autocast, batch_size, evaluating
+from messi.algorithms.messi import MESSI
 from messi.core.batch import ExpertUse, Inspection
 from messi.core.errors import MessiError
 from messi.core.records import Role
@@ -20,6 +21,7 @@ from messi.data.loader import Loader
 from messi.data.sealed_data import SealedData
 from messi.diagnostics.sampling import spaced
 from messi.diagnostics.specialisation import Specialisation, SpecialisationTally
+from messi.losses.ssi.slots import SlotRule
 
 Router = Literal["none", "head", "blocks"]
 """Where the method has experts."""
@@ -83,6 +85,7 @@ class Recording:
     data: SealedData
     accuracy: Mapping[str, Mapping[str, float]]
     """By role, "source_val" and "target", and domain; of all examples, not only the recorded ones."""
+    slot_rule: SlotRule
 
     @property
     def roles(self) -> list[Observed]:
@@ -98,7 +101,12 @@ class Recording:
 def record(algorithm: Algorithm, loader: Loader, accuracy: Mapping[str, Mapping[str, float]]) -> Recording:
     """Record the held-out part of the source domains, and the target, which must be open."""
     source, target = observe(algorithm, loader, "source_val"), observe(algorithm, loader, "target")
-    return Recording(source, target, loader.data, accuracy)
+    return Recording(source, target, loader.data, accuracy, slot_rule(algorithm))
+
+
+def slot_rule(algorithm: Algorithm) -> SlotRule:
+    """Return how a model weights its slots; the paper's rule for a method without slots."""
+    return algorithm.slot_rule if isinstance(algorithm, MESSI) else SlotRule()
 
 
 def observe(algorithm: Algorithm, loader: Loader, role: Role) -> Observed | None:

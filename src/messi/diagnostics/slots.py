@@ -1,7 +1,8 @@
 """Which slots a run aligns: a slot is an expert, two domains and a class.
 
-    a_ijc = sigmoid(alpha rho_ic) sigmoid(alpha rho_jc),   rho = mean routing of the class in the domain
+    a_ijc = gate(rho_ic) gate(rho_jc),   rho = mean routing of the class in the domain
 
+The gate is that of the model's loss; for a method without slots, it is the paper's ``sigmoid(4 rho)``.
 Legend: K domains, P = K (K - 1) / 2 pairs i < j of them, C classes, M experts.
 """
 
@@ -16,9 +17,8 @@ from messi.diagnostics.recording import Recording
 from messi.diagnostics.routing import routing_tables
 from messi.diagnostics.sampling import PAIRED_DOMAINS
 from messi.diagnostics.to_json import cells
+from messi.losses.ssi.slots import SlotRule, gates
 
-SHARPNESS = 4.0
-"""The paper's alpha."""
 ROUNDING = 1e-12
 """Weights with a smaller relative deviation are treated as constant; a float64 sum has a relative error near 1e-16."""
 
@@ -28,11 +28,11 @@ def domain_pairs(num_domains: int) -> list[tuple[int, int]]:
     return list(itertools.combinations(range(num_domains), 2))
 
 
-def responsibilities(table: Tensor, *, sharpness: float = SHARPNESS) -> Tensor:
+def responsibilities(table: Tensor, rule: SlotRule) -> Tensor:
     """Return a_ijc of every slot: mean routing [K, C, M] -> [P, C, M], NaN where a domain lacks the class."""
-    gates = torch.sigmoid(sharpness * table)
+    gate = gates(table, rule, num_experts=table.shape[-1])
     pairs = domain_pairs(len(table))
-    return gates[[i for i, _ in pairs]] * gates[[j for _, j in pairs]]
+    return gate[[i for i, _ in pairs]] * gate[[j for _, j in pairs]]
 
 
 def correlation(first: Tensor, second: Tensor) -> float:
@@ -77,7 +77,8 @@ def part(recording: Recording) -> dict[str, Any]:
     return {
         "slots": {
             "pairs": domain_pairs(len(paired)),
-            "sharpness": SHARPNESS,
-            "responsibilities": cells(responsibilities(paired)),
+            "slot_weight": recording.slot_rule.slot_weight,
+            "sharpness": recording.slot_rule.sharpness,
+            "responsibilities": cells(responsibilities(paired, recording.slot_rule)),
         }
     }

@@ -60,15 +60,15 @@ def slot_weights(
     routing: Tensor, labels: Tensor, domains: Tensor, *, sharpness: float, slot_weight: str = "sigmoid"
 ) -> Tensor:
     """Return a_ijc of every slot and expert in one row: routing [B, M], labels [B], domains [B] -> [S M]."""
-    experts = routing.shape[1]
-    gate = {
-        "sigmoid": lambda mass: torch.sigmoid(sharpness * mass),
-        "product": lambda mass: mass,
-        "centred": lambda mass: torch.sigmoid(sharpness * (experts * mass - 1)),
-    }[slot_weight]
-    masses = routing.detach().double()
-    found = [gate(masses[first].mean(0)) * gate(masses[second].mean(0)) for first, second in slots(labels, domains)]
-    return torch.cat(found)
+    mass = routing.detach().double()
+
+    def gate(cell: list[int]) -> Tensor:
+        rho = mass[cell].mean(0)
+        if slot_weight == "product":
+            return rho
+        return torch.sigmoid(sharpness * (rho if slot_weight == "sigmoid" else len(rho) * rho - 1))
+
+    return torch.cat([gate(first) * gate(second) for first, second in slots(labels, domains)])
 
 
 def slot_values(

@@ -50,6 +50,7 @@ class Checkpoint:
         averager: Averager | None = None,
     ) -> None:
         tensors = {f"algorithm/{name}": tensor for name, tensor in algorithm.state_dict().items()}
+        tensors |= {f"training/{name}": tensor for name, tensor in _training_buffers(algorithm).items()}
         for group, optimizer in stepper.optimizers.items():
             for index, state in optimizer.state_dict()["state"].items():
                 tensors |= {f"optimizer/{group}/{index}/{name}": tensor for name, tensor in state.items()}
@@ -132,6 +133,9 @@ def _restore(
     averager: Averager | None,
 ) -> None:
     algorithm.load_state_dict(_under("algorithm/", tensors.items()))
+    buffers = _training_buffers(algorithm)
+    for name, tensor in _under("training/", tensors.items()).items():
+        buffers[name].copy_(tensor)
     for group, optimizer in stepper.optimizers.items():
         state: dict[int, dict[str, Tensor]] = {}
         for key, tensor in _under(f"optimizer/{group}/", tensors.items()).items():
@@ -144,6 +148,12 @@ def _restore(
         averager.load(_under("average/", tensors.items()), description.average)
     metrics.terms = list(description.terms)
     metrics.rows = list(tensors["pending"].to(stepper.device)) if "pending" in tensors else []
+
+
+def _training_buffers(algorithm: Algorithm) -> dict[str, Tensor]:
+    """Return the buffers that are not persistent and therefore in no model file."""
+    persistent = algorithm.state_dict()
+    return {name: buffer for name, buffer in algorithm.named_buffers() if name not in persistent}
 
 
 def _under(prefix: str, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:

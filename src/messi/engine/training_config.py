@@ -48,8 +48,15 @@ class TrainingConfig(  # fields are listed from the last base to the first
     def __post_init__(self) -> None:
         """Check each setting, then those that depend on another."""
         super().__post_init__()
-        if self.steps is not OPEN and self.probe_steps > self.steps:
+        if self.steps is OPEN:
+            return
+        if self.probe_steps > self.steps:
             raise MessiError(f"probe_steps must be at most steps = {self.steps}, but is {self.probe_steps}.")
+        if self.probe_steps == self.steps and self.averaging != "none":
+            raise MessiError(
+                f"averaging '{self.averaging}' leaves out the probe, but probe_steps includes all {self.steps} steps; "
+                "reduce probe_steps or set averaging to 'none'."
+            )
 
     @classmethod
     def open_fields(cls) -> list[str]:

@@ -31,10 +31,10 @@ from messi.core.config import Bounds
 from messi.core.seeding import generator
 from messi.data.loader import Loader
 from messi.diagnostics.alignment import class_conditional_energy, energy_on_slots
-from messi.diagnostics.recording import PER_DOMAIN, trace
+from messi.diagnostics.recording import PER_DOMAIN, slot_rule, trace
 from messi.diagnostics.routing import RoutingTally
 from messi.diagnostics.sampling import PER_CELL, at_most_per_cell
-from messi.diagnostics.slots import SHARPNESS, correlation, overlap, responsibilities, top_slots
+from messi.diagnostics.slots import correlation, overlap, responsibilities, top_slots
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.benchmarks import BENCHMARKS, Benchmark, DataName
 from messi.experiments.common.measuring import Measurement, read_measured
@@ -98,7 +98,7 @@ def measure_slots(algorithm: Algorithm, loader: Loader) -> Slots:
         return class_conditional_energy(features, labels[rows], domains[rows], **sizes)
 
     return Slots(
-        weights=responsibilities(tally.result().by_domain_and_class),
+        weights=responsibilities(tally.result().by_domain_and_class, slot_rule(algorithm)),
         apart=apart(outputs),
         apart_unit=apart(functional.normalize(outputs, dim=-1)),
     )
@@ -107,7 +107,7 @@ def measure_slots(algorithm: Algorithm, loader: Loader) -> Slots:
 SLOTS = Measurement(
     name="slots",
     what="its slots",
-    settings={"sharpness": SHARPNESS, "per_domain": PER_DOMAIN, "per_cell": PER_CELL},
+    settings={"per_domain": PER_DOMAIN, "per_cell": PER_CELL},
     measure=measure_slots,
     kind=Slots,
 )

@@ -309,7 +309,7 @@ class TestDebiased:
         ("epsilon", "epsilon_scale", "iterations"), [(0.1, "relative", 1), (1.0, "relative", 5), (3.0, "absolute", 5)]
     )
     def test_mixed_batch(self, epsilon: float, epsilon_scale: str, iterations: int) -> None:
-        options = {"epsilon": epsilon, "epsilon_scale": epsilon_scale, "iterations": iterations}
+        options: dict[str, Any] = {"epsilon": epsilon, "epsilon_scale": epsilon_scale, "iterations": iterations}
         assert_same(mixed(classes=4), debiased=True, slot_weight="product", reduction="weighted", **options)
 
     @pytest.mark.parametrize("sizes", [(1, 3), (16, 2), (17, 1), (33, 2), (66, 1)], ids=str)
@@ -333,9 +333,9 @@ class TestDebiased:
     def test_equal_cells_cost_nothing_and_are_not_moved(self) -> None:
         half = cells(5, experts=2)
         order = torch.randperm(5, generator=torch.Generator().manual_seed(5))
-        both = [torch.cat([tensor, tensor[order]]) for tensor in (half.routing, half.labels)]
+        routing, labels = (torch.cat([tensor, tensor[order]]) for tensor in (half.routing, half.labels))
         features = torch.cat([half.features, half.features[:, order]], 1)
-        given = Batch(features, *both, torch.arange(2).repeat_interleave(5))
+        given = Batch(features, routing, labels, torch.arange(2).repeat_interleave(5))
         options = {"epsilon": 1.0, "iterations": 5}
         (biased, _), (debiased, gradient) = (given.by_kernels(debiased=on, **options) for on in (False, True))
         assert abs(debiased.item()) < 1e-5 * biased.item()
@@ -458,19 +458,35 @@ class TestGpu:
         if discrepancy == "ot":
             assert_same(given, debiased=True, epsilon=1.0, iterations=20, gradient_rtol=3e-4)
 
+    def test_batch_of_17_domains_with_64_examples(self) -> None:
+        domains = torch.arange(17).repeat_interleave(64)
+        labels = torch.randint(2, (len(domains),), generator=torch.Generator().manual_seed(0))
+        given = draw(labels, domains, experts=6, width=64)
+        assert_same(given, iterations=20)
+        assert_same(given, debiased=True, epsilon=1.0, iterations=20, gradient_rtol=3e-4)
+
     def test_the_public_loss_uses_the_kernels(self) -> None:
         given = mixed().to(DEVICE)
         loss = plain.ssi_loss(given.features, given.routing, given.labels, given.domains, iterations=10)
         assert loss.item() == given.by_kernels()[0].item()
 
-    @both_discrepancies
-    def test_captured_graph_replays_on_other_batches(self, discrepancy: str) -> None:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"discrepancy": "mmd"},
+            {"debiased": True, "slot_weight": "product", "reduction": "weighted"},
+            {"discrepancy": "mmd", "slot_weight": "centred", "reduction": "weighted"},
+        ],
+        ids=str,
+    )
+    def test_captured_graph_replays_on_other_batches(self, options: dict[str, Any]) -> None:
         others = [mixed(7, 3, 96, experts=6, width=384), cells(75, 20, 1, experts=6, width=384)]
         kept = mixed(96, 3, 96, experts=6, width=384).to(DEVICE)
 
         def step() -> tuple[Tensor, Tensor]:
-            options = OPTIONS | {"discrepancy": discrepancy}
-            loss = kernels.ssi_loss(kept.features, kept.routing, kept.labels, kept.domains, **options)
+            chosen = OPTIONS | options
+            loss = kernels.ssi_loss(kept.features, kept.routing, kept.labels, kept.domains, **chosen)
             return loss.detach(), torch.autograd.grad(loss, kept.features)[0]
 
         side = torch.cuda.Stream()
@@ -485,5 +501,5 @@ class TestGpu:
             for target, source in zip(vars(kept).values(), vars(other).values(), strict=True):
                 target.detach().copy_(source)
             graph.replay()
-            expected = other.by_kernels(discrepancy=discrepancy)
+            expected = other.by_kernels(**options)
             assert all(torch.equal(a.cpu(), b) for a, b in zip(captured, expected, strict=True))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from messi.discrepancy import reference
 from messi.losses.ssi.loss import ssi_loss
-from messi.losses.ssi.slots import Selector, Slots, SlotWeight, find_slots, select, slot_weights
+from messi.losses.ssi.slots import Selector, SlotRule, Slots, SlotWeight, find_slots, select, slot_weights
 
 EXPERTS, CLASSES = 3, 4
 
@@ -45,7 +45,7 @@ def test_weights_by_hand() -> None:
     # The mean masses of the two cells are (0.3, 0.7) and (1, 0); the sharpness is 4.
     slots = find_slots(torch.tensor([0, 0, 0]), torch.tensor([0, 0, 1]))
     routing = torch.tensor([[0.2, 0.8], [0.4, 0.6], [1.0, 0.0]], requires_grad=True)
-    weights = slot_weights(routing, slots, sharpness=4.0)
+    weights = slot_weights(routing, slots, SlotRule())
     # sigmoid(1.2) sigmoid(4) and sigmoid(2.8) sigmoid(0)
     assert weights.tolist() == [[pytest.approx(0.754701936, rel=1e-6)], [pytest.approx(0.471337912, rel=1e-6)]]
     assert not weights.requires_grad
@@ -54,7 +54,7 @@ def test_weights_by_hand() -> None:
 def test_without_sharpness_every_weight_is_a_quarter() -> None:
     slots = find_slots(torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 1, 2, 0, 1]))
     routing = torch.rand(5, 3, generator=torch.Generator().manual_seed(0))
-    assert slot_weights(routing, slots, sharpness=0.0).tolist() == [[0.25] * 4] * 3
+    assert slot_weights(routing, slots, SlotRule(sharpness=0.0)).tolist() == [[0.25] * 4] * 3
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def test_weights_of_every_rule_by_hand() -> None:
     # Masses (0.3, 0.7) and (1, 0) of two experts.
     slots = find_slots(torch.tensor([0, 0]), torch.tensor([0, 1]))
     routing = torch.tensor([[0.3, 0.7], [1.0, 0.0]])
-    product = slot_weights(routing, slots, sharpness=4.0, slot_weight="product")
+    product = slot_weights(routing, slots, SlotRule("product", 4.0))
     assert product.tolist() == [[pytest.approx(0.3)], [0.0]]
-    centred = slot_weights(routing, slots, sharpness=4.0, slot_weight="centred")
+    centred = slot_weights(routing, slots, SlotRule("centred", 4.0))
     # sigmoid(4 (0.6 - 1)) sigmoid(4 (2 - 1)) and sigmoid(4 (1.4 - 1)) sigmoid(4 (0 - 1))
     assert centred.tolist() == [[pytest.approx(0.1649603, rel=1e-5)], [pytest.approx(0.0149649, rel=1e-5)]]
 
@@ -85,7 +85,7 @@ def test_weights_of_every_rule_by_hand() -> None:
 @pytest.mark.parametrize("sharpness", [1.0, 4.0])
 def test_a_uniform_router_gives_a_centred_weight_of_a_quarter(experts: int, sharpness: float) -> None:
     slots = find_slots(torch.tensor([0, 0, 0]), torch.tensor([0, 1, 2]))
-    weights = slot_weights(torch.full((3, experts), 1 / experts), slots, sharpness=sharpness, slot_weight="centred")
+    weights = slot_weights(torch.full((3, experts), 1 / experts), slots, SlotRule("centred", sharpness))
     torch.testing.assert_close(weights, torch.full((experts, 3), 0.25))
 
 
@@ -96,10 +96,10 @@ def test_weights_match_the_twin_for_every_rule_and_are_one_everywhere_for_the_gl
     _, routing, labels, domains = batch
     slots = find_slots(labels, domains)
     expected = reference.slot_weights(routing, labels, domains, sharpness=3.0, slot_weight=rule)
-    found = slot_weights(routing, slots, sharpness=3.0, slot_weight=rule)
+    found = slot_weights(routing, slots, SlotRule(rule, 3.0))
     torch.testing.assert_close(found.T.flatten().double(), expected, rtol=1e-6, atol=0)
     everything, _ = select(routing, labels, selector="global", num_classes=CLASSES, slot_weight=rule)
-    assert (slot_weights(everything, slots, sharpness=3.0, slot_weight=rule) == 1).all()
+    assert (slot_weights(everything, slots, SlotRule(rule, 3.0)) == 1).all()
 
 
 def chosen(routing: Tensor, labels: Tensor, selector: Selector) -> tuple[Tensor, Tensor]:
@@ -107,7 +107,7 @@ def chosen(routing: Tensor, labels: Tensor, selector: Selector) -> tuple[Tensor,
 
 
 def weights(routing: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
-    return slot_weights(routing, find_slots(labels, domains), sharpness=4.0)
+    return slot_weights(routing, find_slots(labels, domains), SlotRule())
 
 
 def test_global_alignment_is_the_plain_mean_over_all_slots(batch: tuple[Tensor, ...]) -> None:

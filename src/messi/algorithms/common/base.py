@@ -43,7 +43,11 @@ class Stepper(Protocol):
 
 
 class Algorithm(nn.Module, ABC):
-    """A method. Everything that it learns or remembers is in its ``state_dict``."""
+    """A method. Everything that it learns is in its ``state_dict``.
+
+    What only training needs may be in buffers that are not persistent: a checkpoint contains them, a model file does
+    not.
+    """
 
     restart: int | None = None
     """The step before which the optimizer is reset, if any."""

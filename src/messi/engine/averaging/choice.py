@@ -11,8 +11,9 @@ from messi.engine.training_config import TrainingConfig
 
 
 def first_averaged_step(config: TrainingConfig) -> int:
-    """Return the first step whose weights may be averaged; SWAD itself decides which of the later ones are."""
-    return 1 if config.averaging == "swad" else max(round(config.average_from * config.steps), 1)
+    """Return the first step whose weights may be averaged, never one of the probe; SWAD chooses among later ones."""
+    start = 1 if config.averaging == "swad" else round(config.average_from * config.steps)
+    return max(start, config.probe_steps + 1)
 
 
 def make_averager(module: nn.Module, config: TrainingConfig, *, num_classes: int) -> Averager | None:

@@ -7,7 +7,7 @@
 Legend: M experts, B examples, R features, N padded examples per cell, S slots per expert.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from messi.core import gpu_kernels
 from messi.core.errors import MessiError
 from messi.discrepancy.mmd import BANDWIDTHS, mmd_squared
 from messi.discrepancy.sinkhorn import entropic_ot, sinkhorn_divergence
-from messi.losses.ssi.slots import Slots, SlotWeight, find_slots, slot_weights
+from messi.losses.ssi.slots import SlotRule, Slots, SlotWeight, find_slots, slot_weights
 
 Discrepancy = Literal["ot", "mmd"]
 Reduction = Literal["mean", "sum", "weighted"]
@@ -82,7 +82,7 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
     slots = find_slots(labels, domains)
     if len(slots.first) == 0:
         return (features * 0).sum()
-    solver = {"epsilon": epsilon, "iterations": iterations, "relative": epsilon_scale == "relative"}
+    solver: dict[str, Any] = {"epsilon": epsilon, "iterations": iterations, "relative": epsilon_scale == "relative"}
     if debiased:
         points, mask = _clouds(features, slots, torch.arange(len(slots.members), device=features.device))
         values = sinkhorn_divergence(points, mask, slots.first, slots.second, **solver)
@@ -93,7 +93,7 @@ def ssi_loss(  # noqa: PLR0913 (the knobs of the method, all keywords)
             values = entropic_ot(x, y, x_mask, y_mask, **solver)
         else:
             values = mmd_squared(x, y, x_mask, y_mask, bandwidths=bandwidths)
-    weights = slot_weights(routing, slots, slot_weight=slot_weight, sharpness=sharpness).to(values.dtype)
+    weights = slot_weights(routing, slots, SlotRule(slot_weight, sharpness)).to(values.dtype)
     return _reduced(weights, values, reduction)
 
 

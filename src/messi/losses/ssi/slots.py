@@ -56,19 +56,28 @@ def find_slots(labels: Tensor, domains: Tensor) -> Slots:
     return Slots(members=members, mask=mask, first=first, second=second)
 
 
-def gates(mass: Tensor, *, slot_weight: SlotWeight, sharpness: float, num_experts: int) -> Tensor:
+@dataclass(frozen=True)
+class SlotRule:
+    """How the routing masses of its two cells determine the weight of a slot."""
+
+    slot_weight: SlotWeight = "sigmoid"
+    sharpness: float = 4.0
+    """alpha"""
+
+
+def gates(mass: Tensor, rule: SlotRule, *, num_experts: int) -> Tensor:
     """Return the gates of cells with these routing masses, of any shape; the weight of a slot is the product of two."""
-    if slot_weight == "product":
+    if rule.slot_weight == "product":
         return mass
-    if slot_weight == "centred":
+    if rule.slot_weight == "centred":
         mass = num_experts * mass - 1
-    return torch.sigmoid(sharpness * mass)
+    return torch.sigmoid(rule.sharpness * mass)
 
 
-def slot_weights(routing: Tensor, slots: Slots, *, sharpness: float, slot_weight: SlotWeight = "sigmoid") -> Tensor:
+def slot_weights(routing: Tensor, slots: Slots, rule: SlotRule) -> Tensor:
     """Return a_mijc for every expert and slot, detached: routing [B, M] -> [M, S]."""
     mass = (routing.detach().float().T[:, slots.members] * slots.mask).sum(-1) / counts(slots.mask)
-    gate = gates(mass, slot_weight=slot_weight, sharpness=sharpness, num_experts=len(mass))
+    gate = gates(mass, rule, num_experts=len(mass))
     return gate[:, slots.first] * gate[:, slots.second]
 
 
@@ -82,12 +91,14 @@ def select(
     - ``random``: the slot weights of each class are permuted at random among the experts: the same weights, and
       therefore the same sparsity, in other places.
     - ``domain``: classes are ignored, so whole domains are aligned, weighted by the routing mass of the domain.
+
+    Classes below zero, those of the empty places of a memory (``recent``), stay as they are.
     """
     if selector == "global":
         return torch.full_like(routing, _CERTAIN[slot_weight]), labels
     if selector == "random":
         dealt = torch.rand(num_classes, routing.shape[1], device=routing.device).argsort(1)
-        return routing.gather(1, dealt[labels]), labels
+        return routing.gather(1, dealt[labels.clamp_min(0)]), labels
     if selector == "domain":
-        return routing, torch.zeros_like(labels)
+        return routing, labels.clamp_max(0)
     return routing, labels
