@@ -184,7 +184,7 @@ def test_runs_that_cannot_be_averaged_are_refused_before_anything_is_written(
 
 def test_changed_data_is_refused(members: list[Path], tmp_path: Path) -> None:
     with pytest.raises(MessiError, match=r"The data of .*a has changed since the run; restore it"):
-        average_runs(members[:1], out=tmp_path / "average", device="cpu", load=TwoSubsets(per_domain=30).load)
+        average_runs(members[:1], out=tmp_path / "average", device="cpu", load_data=TwoSubsets(per_domain=30).load)
     assert not (tmp_path / "average").exists()
 
 
