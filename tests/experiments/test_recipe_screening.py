@@ -9,6 +9,7 @@ import pytest
 
 from messi.algorithms.messi import MESSI
 from messi.experiments.recipe_screening import FACTORS, RecipeScreening, design, effects, runs_of
+from messi.reports.table import Table
 from messi.sweeps.plan import Label
 
 from .made_runs import cell_of, made_results
@@ -52,6 +53,7 @@ def test_known_effects_are_found_in_spite_of_an_interaction(tmp_path: Path) -> N
     experiment = RecipeScreening(seeds=2)
     results = made_results(tmp_path, experiment, made)
     table, _ = experiment.report(results)
+    assert isinstance(table, Table)
     found = {factor: cell_of(table, "held out: effect", factor).ours for factor in FACTORS}
     means = {factor: round(one.mean, 9) for factor, one in found.items() if one}
     # The interaction adds half of its size to both of its factors, as it must, and nothing to the others.

@@ -118,8 +118,8 @@ def _result(parts: RunParts, chosen: Chosen) -> Result:
     better = better_step(parts.metrics.evaluations, config.training.selection) if chosen.averaged_steps else None
     if better:
         LogProgress().noted(
-            f"Averaging did not help this run: {better.comparison}; train for more steps, or average from a later step "
-            "with --averaging ma and a higher --average-from."
+            f"A single step scores higher than the average: {better.comparison}; train for more steps, or average from "
+            "a later step with --averaging ma and a higher --average-from."
         )
     return Result(
         selection=chosen.selection,
