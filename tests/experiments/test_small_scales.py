@@ -1,6 +1,6 @@
 """The small scale of every experiment, as a user would run it.
 
-Those that train take minutes and run nightly (pytest -m nightly): 11 minutes in total on 2 busy CPU cores.
+Those that train take minutes and run nightly (pytest -m nightly): 13 minutes in total on 2 busy CPU cores.
 """
 
 import multiprocessing
@@ -15,6 +15,7 @@ TABLES = ("md", "csv", "tex", "html")
 TRAINED = {
     "alignment": (6, ["alignment", "alignment_short"], []),
     "cost": (4, ["cost"], []),
+    "diwa": (24, ["diwa", "diwa_differences"], []),
     "domain_growth": (12, ["domain_growth", "domain_growth_full", "domain_growth_differences"], ["domain_growth"]),
     "domainbed": (24, ["domainbed", "domainbed_rotated_mnist", "domainbed_differences", "domainbed_learned"], []),
     "lambda_sweep": (6, ["lambda_sweep", "lambda_sweep_differences"], ["lambda_sweep_curves"]),
