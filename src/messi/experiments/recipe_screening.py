@@ -46,7 +46,7 @@ FACTORS: dict[str, tuple[str, str]] = {
     "cost": ("plain OT", "scale-free and debiased"),
     "slot weight": ("sigmoids", "rho_i rho_j"),
     "sampling": ("with replacement", "class-balanced"),
-    "load rule": ("none", "router bias, 0.001 per step"),
+    "load rule": ("none", "router bias, moving 5 at most"),
     "memory": ("none", "earlier batches"),
     "expert width": ("4 d", "d"),
     "alignment": ("1 x", "3 x"),
@@ -70,7 +70,7 @@ def runs_of(seed: int) -> dict[str, frozenset[str]]:
     return {f"run {number}": high for number, high in (numbered[12:] if seed % 2 else numbered[:12])}
 
 
-def method(high: AbstractSet[str], *, memory: int) -> MESSI.Config:
+def method(high: AbstractSet[str], *, memory: int, steps: int) -> MESSI.Config:
     """Return MESSI with some factors at their high level; ``memory`` is the number of remembered examples."""
     scale_free, product = "cost" in high, "slot weight" in high
     # A weighted mean over slots of products of masses; the sigmoids' weights are 0.4 on average.
@@ -81,7 +81,7 @@ def method(high: AbstractSet[str], *, memory: int) -> MESSI.Config:
     if product:
         options |= {"slot_weight": "product", "reduction": "weighted"}
     if "load rule" in high:
-        options |= {"load_rate": 1e-3}
+        options |= {"load_rate": 5 / steps}
     if "memory" in high:
         options |= {"memory": memory}
     if "expert width" in high:
@@ -169,7 +169,7 @@ class RecipeScreening(Ablation):
             return RunConfig(
                 data=self.benchmark("pacs").config(self.path),
                 target=held_out,
-                algorithm=method(high, memory=128),
+                algorithm=method(high, memory=128, steps=base.steps),
                 encoder=pretrained(self.backbone, self.weights),
                 training=training(high, base, learning_rate=3e-5),
                 seed=seed,
@@ -183,7 +183,7 @@ class RecipeScreening(Ablation):
             data=data,
             target=held_out,
             sources=tuple(name for name in data.source_domains if name not in held_out),
-            algorithm=method(high, memory=8 * size),
+            algorithm=method(high, memory=8 * size, steps=steps),
             encoder=EncoderConfig(backbone="tiny_cnn" if few else "small_cnn"),
             training=training(high, base, learning_rate=1e-3),
             seed=seed,
