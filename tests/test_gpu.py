@@ -27,6 +27,7 @@ from messi.data.placement import place
 from messi.data.sampling import Sampler, SamplingConfig
 from messi.data.sealed_data import SealedData
 from messi.data.splits import SplitConfig, make_split
+from messi.engine.average_runs import average_runs
 from messi.engine.averaging import running
 from messi.engine.averaging.config import Averaging
 from messi.engine.capture import Updater
@@ -312,6 +313,21 @@ def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     assert terms(paths[0]) == terms(paths[1])
     models = [load(path).algorithm.state_dict() for path in paths]
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+
+
+def test_runs_from_one_start_give_the_same_bits_captured_and_eager_and_their_average_is_the_mean(
+    tmp_path: Path,
+) -> None:
+    run(config(5), out=tmp_path / "start", device="cuda")
+    wanted = dataclasses.replace(config(10), start="start", seed=1, split_seed=0)
+    paths = [run(wanted, out=tmp_path / str(c), device="cuda", capture=c).path for c in (True, False)]
+    assert terms(paths[0]) == terms(paths[1])
+    other = run(dataclasses.replace(wanted, seed=2), out=tmp_path / "other", device="cuda").path
+    average = average_runs([paths[0], other], choice="uniform", out=tmp_path / "average", device="cuda").path
+    one, two, mean = (load(path).algorithm.state_dict() for path in (paths[0], other, average))
+    for name, tensor in mean.items():
+        expected = ((one[name].double() + two[name].double()) / 2).to(tensor.dtype)
+        assert torch.equal(tensor, expected if tensor.is_floating_point() else one[name]), name
 
 
 @pytest.mark.filterwarnings("ignore:SWAD found no valley")

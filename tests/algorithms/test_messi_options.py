@@ -221,8 +221,7 @@ class TestMemory:
             algorithm.update(given, stepper)
         recent = algorithm.recent
         assert recent is not None
-        places = [(int(recent.place) + i) % size for i in range(size)]  # the oldest first
-        held = [(recent.features[:, p], int(recent.labels[p]), int(recent.domains[p])) for p in places]
+        held = zip(recent.features.unbind(1), recent.labels.tolist(), recent.domains.tolist(), strict=True)
         for (features, *names), (expected, *wanted) in zip(held, seen[-size:], strict=True):
             assert names == wanted
             torch.testing.assert_close(features, expected)

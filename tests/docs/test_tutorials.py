@@ -1,4 +1,4 @@
-"""The commands of the start page and of every tutorial work as they are printed."""
+"""The commands of the start page, of every tutorial and of some other pages work as they are printed."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from .blocks import DOCS, blocks, run_page
 
-PAGES = [DOCS / "start.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+PAGES = [DOCS / "start.md", *sorted((DOCS / "tutorials").glob("*.md")), DOCS / "algorithms" / "diwa.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -12,7 +12,7 @@ from messi.experiments.common.measuring import measure
 from messi.experiments.common.results import Results
 from messi.reports.plan_page import Section
 from messi.reports.table import Cell, Table
-from messi.sweeps.plan import Label, Plan, PlannedRun
+from messi.sweeps.plan import Label, Plan, Planned
 
 Made = Callable[[Mapping[str, Label]], "dict[str, Any] | str | None"]
 """By labels: the files of a finished run by name, why it failed, "started", or None for a waiting run."""
@@ -71,7 +71,7 @@ def reported(experiment: Experiment, results: Results) -> list[Section]:
     return experiment.report(measure(results, experiment.measurement) if experiment.measurement else results)
 
 
-def _begin(plan: Plan, run: PlannedRun) -> None:
+def _begin(plan: Plan, run: Planned) -> None:
     place = RunDir(plan.path(run))
     place.path.mkdir(parents=True)
     machine = {"gpu": "a GPU", "torch": "2.0"}

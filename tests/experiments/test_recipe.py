@@ -1,13 +1,14 @@
 """The arms of the recipe study differ only in what their names say, and known effects are found."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from messi.algorithms.common.base import ALGORITHMS
 from messi.algorithms.coral import CORAL
 from messi.algorithms.erm import ERM
 from messi.algorithms.gmoe import GMoE
@@ -92,7 +93,10 @@ def test_the_methods_are_the_plain_ones_and_the_recipe() -> None:
         "ERM + averaging": ERM.Config(),
         "CORAL + averaging": CORAL.Config(),
         "GMoE + averaging": GMoE.Config(),
-        "recipe without alignment": dataclasses.replace(RECIPES[RECIPE].algorithm, ssi_weight=0.0),
+        "recipe without alignment": ALGORITHMS.config("messi")(
+            **{name: value for name, value in vars(RECIPES[RECIPE].algorithm).items() if name != "ssi_weight"},
+            ssi_weight=0.0,
+        ),
         "MESSI, paper": MESSI.Config(),
         "MESSI, recipe": RECIPES[RECIPE].algorithm,
     }
@@ -118,7 +122,9 @@ def test_every_study_tests_its_real_target() -> None:
     }
 
 
-def test_own_data_of_any_kind_have_each_domain_held_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_data_of_any_kind_have_each_domain_held_out(
+    tmp_path: Path, make_folder: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "gas.npz"
     domains = np.repeat(["a", "b", "c"], 4)
     np.savez(file, inputs=np.zeros((12, 3), np.float32), labels=np.tile(["x", "y"], 6), domains=domains)
@@ -130,6 +136,9 @@ def test_own_data_of_any_kind_have_each_domain_held_out(tmp_path: Path, capsys: 
     assert len(runs) == 12
     assert {(run.config.training.steps, run.config.training.evaluate_every) for run in runs} == {(40, 1)}
     assert "GMoE + averaging" not in flat_configs(dataclasses.replace(experiment, arms=()))
+    pictures = Recipe(study="own", folder=str(make_folder(images=2)), seeds=1).runs()
+    assert [run.labels["target"] for run in pictures[::7]] == ["paint", "photo", "sketch"]
+    assert {run.config.resolved().encoder.backbone for run in pictures} == {"deit_tiny_patch16_224"}
     assert capsys.readouterr() == ("", "")
 
 

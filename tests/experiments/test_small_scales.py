@@ -1,6 +1,6 @@
 """The small scale of every experiment, as a user would run it.
 
-Those that train take minutes and run nightly (pytest -m nightly): 11 minutes in total on 2 busy CPU cores.
+Those that train take minutes and run nightly (pytest -m nightly): 13 minutes in total on 2 busy CPU cores.
 """
 
 import multiprocessing
@@ -15,6 +15,7 @@ TABLES = ("md", "csv", "tex", "html")
 TRAINED = {
     "alignment": (6, ["alignment", "alignment_short"], []),
     "cost": (4, ["cost"], []),
+    "diwa": (24, ["diwa", "diwa_differences"], []),
     "domain_growth": (12, ["domain_growth", "domain_growth_full", "domain_growth_differences"], ["domain_growth"]),
     "domainbed": (24, ["domainbed", "domainbed_rotated_mnist", "domainbed_differences", "domainbed_learned"], []),
     "lambda_sweep": (6, ["lambda_sweep", "lambda_sweep_differences"], ["lambda_sweep_curves"]),
@@ -23,7 +24,7 @@ TRAINED = {
     "readings": (5, ["readings", "readings_differences"], []),
     "readings_pacs": (10, ["readings_pacs", "readings_pacs_differences"], []),
     "recipe": (6, ["recipe_few_digits", "recipe_few_digits_differences", "recipe_few_digits_learned"], []),
-    "recipe_screening": (12, ["recipe_screening_few_digits", "recipe_screening_few_digits_runs"], []),
+    "recipe_screening": (12, ["recipe_screening_few_digits_2", "recipe_screening_few_digits_2_runs"], []),
     "routing": (2, [], ["routing_0_seed0", "routing_75_seed0"]),
     "specialisation": (4, ["specialisation"], ["specialisation_messi", "specialisation_messi_without_div"]),
 }

@@ -149,9 +149,17 @@ def _evaluate(run: str, *more: str) -> Command:
 PREDICT, EVALUATE = _predict("runs/done", "images/paint"), _evaluate("runs/done")
 REPORT = Command("report", ("report", "runs/done", "--out", "page.html"), _page)
 TRAIN_AGAIN = Command("train", (*TRAIN, "--out", "runs/done"), _table)
+AVERAGE = Command("average", ("average", "runs/done", "--device", "cpu", "--out", "runs/average"), _table)
 LOAD = Call("messi.load", _predicted)
 READING: list[Command | Call] = [PREDICT, EVALUATE, LOAD]
-FINISHED: list[Command | Call] = [*READING, REPORT, _verify("runs/done"), TRAIN_AGAIN, Call("messi.run", _run_again)]
+FINISHED: list[Command | Call] = [
+    *READING,
+    REPORT,
+    _verify("runs/done"),
+    TRAIN_AGAIN,
+    AVERAGE,
+    Call("messi.run", _run_again),
+]
 HALF: list[Command | Call] = [
     _predict("runs/half", "images/paint"),
     _evaluate("runs/half"),

@@ -20,7 +20,7 @@ from messi.core.config import flatten
 from messi.core.errors import MessiError
 from messi.core.info import version
 from messi.core.records import EvaluationRecord, RoleRecord
-from messi.core.run_documents import AverageChoice, AveragedRun, AveragedScores, Result, RunAverage, RunDescription
+from messi.core.run_documents import AverageChoice, AveragedRun, AveragedScores, Result, RunAverage
 from messi.core.rundir import RunDir
 from messi.core.seeding import deterministic
 from messi.core.tensorfile import write_tensors
@@ -33,7 +33,7 @@ from messi.engine.loop import RunParts, model_description
 from messi.engine.run import RunResult, read_result
 from messi.engine.start import first_difference
 from messi.evaluation.measure import evaluation_records, predict_role, role_record
-from messi.evaluation.model import read_model, save_model
+from messi.evaluation.model import ModelDescription, load, read_model, save_model
 from messi.evaluation.selection import RULES, select
 
 Weights = dict[str, Tensor]
@@ -46,7 +46,7 @@ def average_runs(
     out: str | Path | None = None,
     device: str | None = None,
     algorithm: str | Path | None = None,
-    load: Callable[[], Examples] | None = None,
+    load_data: Callable[[], Examples] | None = None,
 ) -> RunResult:
     """Average the models of finished runs, test the average once on the target and save everything in a folder.
 
@@ -59,10 +59,10 @@ def average_runs(
         out: the folder of the average; by default one in ``runs/``.
         device: such as "cpu" or "cuda"; by default a GPU if there is one.
         algorithm: the file with the method if it is the user's own.
-        load: returns the examples; by default those that the config of the first run names.
+        load_data: returns the examples; by default those that the config of the first run names.
 
     """
-    members = _read_members(runs)
+    members = _read_members(runs, algorithm)
     first = members[0]
     config = RunConfig.from_dict(first.description.config, files=() if algorithm is None else (algorithm,)).resolved()
     average = RunAverage(choice=choice, runs=_described(members))
@@ -70,7 +70,7 @@ def average_runs(
     if folder.is_finished(first.description.config, version(), average.identity):
         return read_result(folder, fresh=False)
     chosen_device = pick_device(device)
-    examples = (load or config.data.load)()
+    examples = (load_data or config.data.load)()
     if examples.fingerprint != first.description.data:
         raise MessiError(f"The data of {first.path} has changed since the run; restore it to average the run.")
     _require_one_split(members, examples, algorithm)
@@ -91,7 +91,7 @@ class Member:
     """A finished run that may become part of an average."""
 
     folder: RunDir
-    description: RunDescription
+    description: ModelDescription
     result: Result
 
     @property
@@ -135,13 +135,14 @@ class Mean:
         return {**self.first, **means}
 
 
-def _read_members(paths: Sequence[str | Path]) -> list[Member]:
+def _read_members(paths: Sequence[str | Path], algorithm: str | Path | None) -> list[Member]:
     """Read finished runs; raise an error that names the first one that cannot be averaged with the first of all."""
     if not paths:
         raise MessiError("There is nothing to average; name at least one run folder.")
-    folders = [RunDir(Path(path)) for path in paths]
-    members = [Member(folder, folder.read_description(), folder.read_result()) for folder in folders]
+    results = [(folder, folder.read_result()) for folder in map(RunDir, map(Path, paths))]
+    members = [Member(folder, read_model(folder)[1], result) for folder, result in results]
     first, weights = members[0], members[0].weights()
+    load(first.path, algorithm=algorithm)  # raises if its config and weights do not belong together
     for member in members[1:]:
         if difference := _first_setting(first, member) or _other_weights(weights, member.weights()):
             raise MessiError(f"{member.path} cannot be averaged with {first.path}: {difference}.")

@@ -28,6 +28,7 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.leave_one_out import runs_of
 from messi.engine.recipes import RECIPES
 from messi.experiments.common.ablation import Ablation
+from messi.experiments.common.benchmarks import in_folder
 from messi.experiments.common.growth import BUDGET
 from messi.experiments.common.methods import DEIT_TI, backbone_title, pretrained
 from messi.experiments.common.recipe_digits import DIGITS_BACKBONE, Digits, digits_data, digits_schedule
@@ -110,7 +111,7 @@ class Recipe(Ablation):
     digits: str = "download"
     """MNIST for --study digits: 'download', an .npz file, or a folder with its four files."""
     folder: str | None = None
-    """Data for --study own: anything that 'messi train --data' accepts."""
+    """Data for --study own: anything that 'messi train --data' accepts, such as a folder or office_home."""
     backbone: str = DEIT_TI
     """A timm model, by default DeiT-Ti/16; the digits have their own."""
 
@@ -186,7 +187,7 @@ class Recipe(Ablation):
             benchmark = self.benchmark("pacs")
             data, domains = benchmark.config(self.path), list(benchmark.targets)
         else:
-            data = find_data(str(self.folder))
+            data = in_folder(find_data(str(self.folder)), self.path)
             domains = list((data.listing(LogProgress()) if isinstance(data, ImageData) else data.load()).domain_names)
         run = RunConfig(data=data, encoder=pretrained(self.backbone, self.weights))
         steps = self.steps or run.resolved().training.steps

@@ -11,6 +11,10 @@ The rule, written before the first run: the recipe takes the high level of a fac
 exceeds its standard error on PACS and is not below minus its standard error on either set of digits; otherwise it keeps
 the low level. Factors that only make sense for pretrained networks are left out on digits: their columns change nothing
 there and show how large an effect of pure chance is.
+
+The first round was stopped after a few blocks: slower fine-tuning (a lower learning rate, layer decay, a linear probe)
+and narrow experts cost 3 to 9 points each, which hides everything else. The second round, planned before any of its
+runs, keeps these four at their low level, repeats the others and adds new ones; the rule is applied to it.
 Command: messi reproduce recipe_screening --weights FOLDER, then --study digits --digits FOLDER, then --study few_digits
 Cost: for every seed, 72 runs of 5,000 steps on PACS, 108 of 600 steps on digits, 108 of 300 steps on few digits.
 """
@@ -19,6 +23,7 @@ import dataclasses
 import itertools
 import math
 import statistics
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -38,69 +43,96 @@ from messi.reports.table import Cell, Column, Provenance, Row, Table
 from messi.sweeps.plan import PlannedRun
 
 Study = Literal["pacs", "digits", "few_digits"]
-FACTORS: dict[str, tuple[str, str]] = {
+Round = Literal[1, 2]
+_REPEATED: dict[str, tuple[str, str]] = {
     "averaging": ("SWAD", "MA over the last three quarters"),
-    "learning rate": ("the protocol's", "a third of it"),
-    "layer decay": ("1", "0.75"),
-    "linear probe": ("none", "a tenth of the steps"),
     "cost": ("plain OT", "scale-free and debiased"),
     "slot weight": ("sigmoids", "rho_i rho_j"),
     "sampling": ("with replacement", "class-balanced"),
-    "load rule": ("none", "router bias, 0.001 per step"),
-    "memory": ("none", "earlier batches"),
-    "expert width": ("4 d", "d"),
+    "load rule": ("none", "router bias, moving 5 at most"),
     "alignment": ("1 x", "3 x"),
 }
-"""Low and high level; all low is MESSI without its three regularisers, averaged by SWAD."""
+ROUNDS: dict[Round, dict[str, tuple[str, str]]] = {
+    1: {
+        "averaging": _REPEATED["averaging"],
+        "learning rate": ("the protocol's", "a third of it"),
+        "layer decay": ("1", "0.75"),
+        "linear probe": ("none", "a tenth of the steps"),
+        "cost": _REPEATED["cost"],
+        "slot weight": _REPEATED["slot weight"],
+        "sampling": _REPEATED["sampling"],
+        "load rule": _REPEATED["load rule"],
+        "memory": ("none", "earlier batches"),
+        "expert width": ("4 d", "d"),
+        "alignment": _REPEATED["alignment"],
+    },
+    2: {
+        **_REPEATED,
+        "higher learning rate": ("the protocol's", "twice that"),
+        "batch": ("32 per domain", "64 per domain"),
+        "memory and weight": ("none", "earlier batches, weight for an equal gradient"),
+        "dropout": ("none", "0.3 in the experts"),
+        "ramp": ("none", "alignment ramped over a fifth of the steps"),
+    },
+}
+"""By round and factor, the low and the high level; all low is MESSI without its regularisers, averaged by SWAD."""
 PRETRAINED_ONLY = {"learning rate", "layer decay", "linear probe"}
 _PLACKETT_BURMAN = "++-+++---+-"
 
 
-def design() -> list[frozenset[str]]:
+def design(factors: Iterable[str]) -> list[frozenset[str]]:
     """Return the factors that are high in each run: twelve for even seeds, the last with none, and their opposites."""
-    names, row = list(FACTORS), _PLACKETT_BURMAN
+    names, row = list(factors), _PLACKETT_BURMAN
     shifted = [row[-shift:] + row[:-shift] if shift else row for shift in range(len(row))]
     even = [frozenset(itertools.compress(names, (sign == "+" for sign in signs))) for signs in (*shifted, "-" * 11)]
     return even + [frozenset(names) - high for high in even]
 
 
-def runs_of(seed: int) -> dict[str, frozenset[str]]:
+def runs_of(factors: Iterable[str], seed: int) -> dict[str, frozenset[str]]:
     """Return the twelve runs of a block by name, with the factors that are high in each."""
-    numbered = list(enumerate(design(), 1))
+    numbered = list(enumerate(design(factors), 1))
     return {f"run {number}": high for number, high in (numbered[12:] if seed % 2 else numbered[:12])}
 
 
-def method(high: AbstractSet[str], *, memory: int) -> MESSI.Config:
-    """Return MESSI with some factors at their high level; ``memory`` is the number of remembered examples."""
-    scale_free, product = "cost" in high, "slot weight" in high
-    # A weighted mean over slots of products of masses; the sigmoids' weights are 0.4 on average.
-    weight = (1.0 if scale_free else 0.01) * (0.4 if product else 1.0) * (3.0 if "alignment" in high else 1.0)
-    options: dict[str, Any] = {"ssi_weight": weight}
-    if scale_free:
+def method(high: AbstractSet[str], *, batch: int, memory: int, steps: int) -> MESSI.Config:
+    """Return MESSI with some factors at their high level, given the sizes of a batch and of a memory in examples."""
+    options: dict[str, Any] = {}
+    # The weighted mean of products of masses: the sigmoids' weights are 0.4 on average.
+    weight = (1.0 if "cost" in high else 0.01) * (0.4 if "slot weight" in high else 1.0)
+    weight *= 3.0 if "alignment" in high else 1.0
+    if "memory and weight" in high:
+        weight *= (batch + memory) / batch
+    if "cost" in high:
         options |= {"scale_free": True, "debiased": True, "epsilon": 1.0, "epsilon_scale": "absolute", "iterations": 20}
-    if product:
+    if "slot weight" in high:
         options |= {"slot_weight": "product", "reduction": "weighted"}
-    if "load rule" in high:
-        options |= {"load_rate": 1e-3}
-    if "memory" in high:
+    if high & {"memory", "memory and weight"}:
         options |= {"memory": memory}
-    if "expert width" in high:
-        options |= {"expert_ratio": 1.0}
-    return MESSI.Config(sparsity_weight=0.0, balance_weight=0.0, diversity_weight=0.0, **options)
+    by_factor: dict[str, dict[str, Any]] = {
+        "load rule": {"load_rate": 5 / steps},
+        "expert width": {"expert_ratio": 1.0},
+        "dropout": {"expert_dropout": 0.3},
+        "ramp": {"ssi_ramp": steps // 5},
+    }
+    for factor in by_factor.keys() & high:
+        options |= by_factor[factor]
+    return MESSI.Config(ssi_weight=weight, sparsity_weight=0.0, balance_weight=0.0, diversity_weight=0.0, **options)
 
 
-def training(high: AbstractSet[str], base: TrainingConfig, learning_rate: float) -> TrainingConfig:
-    """Return a training config with some factors at their high level, given its number of steps and learning rate."""
-    averaged = {"averaging": "ma", "average_from": 0.25} if "averaging" in high else {"averaging": "swad"}
-    options: dict[str, Any] = {**averaged}
-    if "learning rate" in high:
-        options |= {"learning_rate": learning_rate / 3}
-    if "layer decay" in high:
-        options |= {"layer_decay": 0.75}
-    if "linear probe" in high:
-        options |= {"probe_steps": base.steps // 10}
-    if "sampling" in high:
-        options |= {"sampling": "class_balanced"}
+def training(high: AbstractSet[str], base: TrainingConfig, *, learning_rate: float) -> TrainingConfig:
+    """Return a training config with some factors at their high level, given the protocol's learning rate."""
+    by_factor: dict[str, dict[str, Any]] = {
+        "averaging": {"averaging": "ma", "average_from": 0.25},
+        "learning rate": {"learning_rate": learning_rate / 3},
+        "higher learning rate": {"learning_rate": learning_rate * 2},
+        "layer decay": {"layer_decay": 0.75},
+        "linear probe": {"probe_steps": base.steps // 10},
+        "sampling": {"sampling": "class_balanced"},
+        "batch": {"batch_per_domain": 2 * base.batch_per_domain},
+    }
+    options: dict[str, Any] = {"averaging": "swad"}
+    for factor in by_factor.keys() & high:
+        options |= by_factor[factor]
     return dataclasses.replace(base, **options)
 
 
@@ -116,6 +148,8 @@ class RecipeScreening(Ablation):
         "without pretrained weights, 60 steps with 16 images per domain, one seed"
     )
 
+    round: Round = 2
+    """Round of the screening."""
     study: Study = "pacs"
     """Data: PACS, Rotated-Colored MNIST with all digits, or with the 5,000 embedded ones."""
     digits: str = "download"
@@ -131,7 +165,7 @@ class RecipeScreening(Ablation):
             )
             for seed in self.all_seeds()
             for held_out in self._blocks
-            for name, high in runs_of(seed).items()
+            for name, high in runs_of(self.factors, seed).items()
         ]
 
     def report(self, results: Results) -> list[Section]:
@@ -152,8 +186,13 @@ class RecipeScreening(Ablation):
         return "few_digits" if self.small else self.study
 
     @property
-    def _factors(self) -> list[str]:
-        return [name for name in FACTORS if self._study == "pacs" or name not in PRETRAINED_ONLY]
+    def factors(self) -> dict[str, tuple[str, str]]:
+        """The low and the high level of every factor."""
+        return ROUNDS[self.round]
+
+    @property
+    def _applied(self) -> list[str]:
+        return [name for name in self.factors if self._study == "pacs" or name not in PRETRAINED_ONLY]
 
     @property
     def _blocks(self) -> list[tuple[str, ...]]:
@@ -163,26 +202,30 @@ class RecipeScreening(Ablation):
         return [(name,) for name in (sources[:1] if self.small else sources)]
 
     def _planned_config(self, high: AbstractSet[str], held_out: tuple[str, ...], seed: int) -> RunConfig:
-        high = high & set(self._factors)
+        high = high & set(self._applied)
         if self._study == "pacs":
-            base = TrainingConfig(steps=self.steps or 5000, evaluate_every=100)
+            base = TrainingConfig(steps=self.steps or 5000, evaluate_every=100, batch_per_domain=32)
+            settings = training(high, base, learning_rate=3e-5)
             return RunConfig(
                 data=self.benchmark("pacs").config(self.path),
                 target=held_out,
-                algorithm=method(high, memory=128),
+                algorithm=method(high, batch=2 * settings.batch_per_domain, memory=128, steps=settings.steps),
                 encoder=pretrained(self.backbone, self.weights),
-                training=training(high, base, learning_rate=3e-5),
+                training=settings,
                 seed=seed,
             )
         data = digits_data(self._study, self.digits)
         base = digits_schedule(self._study, self.steps, small=self.small)
+        settings = training(high, base, learning_rate=1e-3)
+        sources = tuple(name for name in data.source_domains if name not in held_out)
+        batch, memory = (len(sources) * one.batch_per_domain for one in (settings, base))
         return RunConfig(
             data=data,
             target=held_out,
-            sources=tuple(name for name in data.source_domains if name not in held_out),
-            algorithm=method(high, memory=8 * base.batch_per_domain),
+            sources=sources,
+            algorithm=method(high, batch=batch, memory=memory, steps=base.steps),
             encoder=EncoderConfig(backbone=DIGITS_BACKBONE[self._study]),
-            training=training(high, base, learning_rate=1e-3),
+            training=settings,
             seed=seed,
         )
 
@@ -190,18 +233,18 @@ class RecipeScreening(Ablation):
         blocks = len(self._blocks) * len(self.all_seeds())
         rows = tuple(
             Row(
-                (factor, *(FACTORS[factor] if factor in self._factors else ("nothing", "nothing"))),
+                (factor, *(levels if factor in self._applied else ("nothing", "nothing"))),
                 tuple(
                     cell
                     for value in (target_accuracy, source_accuracy)
-                    for cell in _effect_cells(effects(results, factor, value), blocks)
+                    for cell in _effect_cells(effects(results, self.factors, factor, value), blocks)
                 ),
             )
-            for factor in FACTORS
+            for factor, levels in self.factors.items()
         )
         return Table(
-            name=f"recipe_screening_{self._study}",
-            title="Effects on accuracy, high level minus low level",
+            name=f"recipe_screening_{self._study}_{self.round}",
+            title=f"Round {self.round}: effects on accuracy, high level minus low level",
             explanation="In percentage points: mean over the complete blocks (held-out domains and seed) and its "
             "standard error over blocks, on the held-out domains and on the validation part of the sources",
             provenance=self.provenance(results),
@@ -219,14 +262,14 @@ class RecipeScreening(Ablation):
         blocks = ["+".join(block) for block in self._blocks]
         rows = tuple(
             Row(
-                (name, ", ".join(sorted(high & set(self._factors))) or "none"),
+                (name, ", ".join(sorted(high & set(self._applied))) or "none"),
                 tuple(results.cell(method=name, target=block) for block in blocks),
             )
             for seed in self.all_seeds()[:2]
-            for name, high in runs_of(seed).items()
+            for name, high in runs_of(self.factors, seed).items()
         )
         return Table(
-            name=f"recipe_screening_{self._study}_runs",
+            name=f"recipe_screening_{self._study}_{self.round}_runs",
             title="Accuracy on the held-out domains",
             provenance=self.provenance(results),
             heads=("Run", "High factors"),
@@ -235,14 +278,15 @@ class RecipeScreening(Ablation):
         )
 
 
-def effects(results: Results, factor: str, value: Value = target_accuracy) -> list[float]:
+def effects(results: Results, factors: Iterable[str], factor: str, value: Value = target_accuracy) -> list[float]:
     """Return the effect of a factor in every complete block: the mean of the high runs minus the mean of the others."""
     found = []
     for target, seed in dict.fromkeys((str(o.labels["target"]), int(o.labels["seed"])) for o in results.outcomes):
-        done = [o for o in results.where(target=target, seed=seed) if o.state == "done"]
-        high = [value(o) for o in done if factor in runs_of(seed)[str(o.labels["method"])]]
-        low = [value(o) for o in done if factor not in runs_of(seed)[str(o.labels["method"])]]
-        if len(high) == len(low) == len(FACTORS) // 2 + 1:
+        runs = runs_of(factors, seed)
+        done = [outcome for outcome in results.where(target=target, seed=seed) if outcome.state == "done"]
+        high = [value(outcome) for outcome in done if factor in runs[str(outcome.labels["method"])]]
+        low = [value(outcome) for outcome in done if factor not in runs[str(outcome.labels["method"])]]
+        if len(high) == len(low) == len(runs) // 2:
             found.append(statistics.fmean(high) - statistics.fmean(low))
     return found
 

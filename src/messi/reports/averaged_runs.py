@@ -44,7 +44,7 @@ def averaged_table(run: FinishedRun) -> Table | None:
         name="averaged runs",
         heads=(NAME,),
         columns=tuple(Column(name, "none") for name in columns),
-        groups=(tuple(Row((row[NAME],), tuple(Cell(text=row[name] or "-") for name in columns)) for row in rows),),
+        groups=(tuple(Row((row[NAME],), tuple(Cell(text=row[name]) for name in columns)) for row in rows),),
     )
 
 

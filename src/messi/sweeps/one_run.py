@@ -31,7 +31,7 @@ def do_run(planned: dict[str, Any], folder: str | Path, device: str | None = Non
             runs = [Path(folder).parent / name for name in planned["average"]]
             own = planned["algorithm"]["name"]
             algorithm = own if own in files else None
-            average_runs(runs, choice=planned["choice"], out=folder, device=device, algorithm=algorithm, load=load)
+            average_runs(runs, choice=planned["choice"], out=folder, device=device, algorithm=algorithm, load_data=load)
         else:
             run(RunConfig.from_dict(planned, files=files), out=folder, device=device, load=load)
     except MessiError as error:

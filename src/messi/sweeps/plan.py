@@ -28,7 +28,7 @@ class PlannedRun:
     config: RunConfig
     """Its start may be the name of another run of the plan."""
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """A readable name, which is also the name of the folder."""
         return _folder_name(self.labels, self.config.resolved().fingerprint())
@@ -56,7 +56,7 @@ class PlannedAverage:
         """The config of the first run."""
         return self.members[0].config
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """A readable name, which is also the name of the folder."""
         return _folder_name(self.labels, values_checksum({"choice": self.choice, "runs": self.needs})[:12])

@@ -336,7 +336,7 @@ class TestDebiased:
         routing, labels = (torch.cat([tensor, tensor[order]]) for tensor in (half.routing, half.labels))
         features = torch.cat([half.features, half.features[:, order]], 1)
         given = Batch(features, routing, labels, torch.arange(2).repeat_interleave(5))
-        options = {"epsilon": 1.0, "iterations": 5}
+        options = {"epsilon": 1.0, "iterations": 30}
         (biased, _), (debiased, gradient) = (given.by_kernels(debiased=on, **options) for on in (False, True))
         assert abs(debiased.item()) < 1e-5 * biased.item()
         assert gradient.norm() < 1e-4 * given.features.norm() / 5

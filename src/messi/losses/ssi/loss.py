@@ -108,7 +108,7 @@ def scale_free(features: Tensor) -> Tensor:
     square = centred.square().sum(-1).mean(-1)
     limits = torch.finfo(features.dtype)
     rounding = (8 * limits.eps) ** 2 * features.detach().square().sum(-1).mean(-1) + limits.tiny
-    scale = torch.where(square > rounding, torch.rsqrt(square.maximum(rounding)), 0)
+    scale = torch.rsqrt(square.maximum(rounding)) * (square > rounding)
     return centred * scale[:, None, None]
 
 

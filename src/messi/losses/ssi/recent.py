@@ -23,7 +23,7 @@ class AlignedExamples(NamedTuple):
 
 
 class RecentExamples(nn.Module):
-    """The last N examples, a ring in buffers of fixed shape; no gradient flows into them.
+    """The last N examples in buffers of fixed shape, the oldest first; no gradient flows into them.
 
     Places that are still empty have classes of their own, below zero, and therefore form no slot. The buffers are not
     persistent: a checkpoint contains them, a model file does not.
@@ -33,16 +33,13 @@ class RecentExamples(nn.Module):
     routing: Tensor
     labels: Tensor
     domains: Tensor
-    place: Tensor
-    """The place of the next example."""
 
     def __init__(self, size: int, *, num_experts: int, width: int) -> None:
         super().__init__()
-        self._remember("features", torch.zeros(num_experts, size, width))
-        self._remember("routing", torch.zeros(size, num_experts))
-        self._remember("labels", -1 - torch.arange(size))
-        self._remember("domains", torch.zeros(size, dtype=torch.long))
-        self._remember("place", torch.zeros((), dtype=torch.long))
+        self.register_buffer("features", torch.zeros(num_experts, size, width), persistent=False)
+        self.register_buffer("routing", torch.zeros(size, num_experts), persistent=False)
+        self.register_buffer("labels", -1 - torch.arange(size), persistent=False)
+        self.register_buffer("domains", torch.zeros(size, dtype=torch.long), persistent=False)
 
     def with_batch(self, batch: AlignedExamples) -> AlignedExamples:
         """Return the examples of a batch, followed by the remembered ones."""
@@ -56,14 +53,8 @@ class RecentExamples(nn.Module):
     @torch.no_grad()
     def add(self, batch: AlignedExamples) -> None:
         """Replace the oldest examples by those of a batch, in place: a captured step uses these tensors."""
-        size = len(self.labels)
-        number = min(len(batch.labels), size)
-        places = (self.place + torch.arange(number, device=self.place.device)) % size
-        self.features.index_copy_(1, places, batch.features[:, -number:].to(self.features.dtype))
-        self.routing.index_copy_(0, places, batch.routing[-number:].to(self.routing.dtype))
-        self.labels.index_copy_(0, places, batch.labels[-number:])
-        self.domains.index_copy_(0, places, batch.domains[-number:])
-        self.place.add_(number).remainder_(size)
-
-    def _remember(self, name: str, tensor: Tensor) -> None:
-        self.register_buffer(name, tensor, persistent=False)
+        last = slice(-len(self.labels), None)
+        self.features.copy_(torch.cat([self.features, batch.features], 1)[:, last])
+        self.routing.copy_(torch.cat([self.routing, batch.routing])[last])
+        self.labels.copy_(torch.cat([self.labels, batch.labels])[last])
+        self.domains.copy_(torch.cat([self.domains, batch.domains])[last])
