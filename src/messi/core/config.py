@@ -2,12 +2,13 @@
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import math
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -146,10 +147,10 @@ class Config:
 
     def __post_init__(self) -> None:
         """Check every field against the bounds and choices in its annotation; an open field may stay None."""
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is not None or field.default is not OPEN:
-                check(field.name, value, field_types(type(self))[field.name])
+        for name, is_open, check in _field_checks(type(self)):
+            value = getattr(self, name)
+            if value is not None or not is_open:
+                check(name, value)
 
     @property
     def name(self) -> str:
@@ -223,31 +224,65 @@ def _revive(annotation: Any, value: Any, files: Collection[str | Path]) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def check(name: str, value: Any, annotation: Any) -> None:
-    """Raise unless a value has the type of its annotation, is one of its choices and is within its bounds."""
+Check = Callable[[object, Any], None]
+"""Gets the name of a value, which is formatted only for an error, and the value; raises if it is not allowed."""
+
+
+@functools.cache  # a plan creates thousands of configs
+def _field_checks(cls: type["Config"]) -> list[tuple[str, bool, Check]]:
+    """Return the name of every field, whether it may stay open, and the check of its values."""
+    return [(f.name, f.default is OPEN, checker(field_types(cls)[f.name])) for f in dataclasses.fields(cls)]
+
+
+def checker(annotation: Any) -> Check:
+    """Return a check that a value has the type of an annotation, is one of its choices and is within its bounds."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        check(name, value, arguments[0])
-        for bounds in arguments[1:]:
-            if isinstance(bounds, Bounds) and value not in bounds:
-                raise MessiError(f"{name} must be {bounds}, but is {value!r}.")
-    elif origin in (typing.Union, types.UnionType):
-        for choice in arguments if value is not None else ():
-            check(name, value, choice)
-    elif origin is typing.Literal:
-        if value not in arguments:
-            raise MessiError(f"{name} must be one of {', '.join(map(repr, arguments))}, but is {value!r}.")
-    else:
-        _check_type(name, value, origin or annotation, arguments)
+        return _bounds_checker(checker(arguments[0]), [extra for extra in arguments[1:] if isinstance(extra, Bounds)])
+    if origin in (typing.Union, types.UnionType):
+        return _union_checker([checker(choice) for choice in arguments])
+    if origin is typing.Literal:
+        return _choice_checker(arguments)
+    return _type_checker(origin or annotation, arguments)
 
 
-def _check_type(name: str, value: Any, kind: Any, arguments: tuple[Any, ...]) -> None:
-    wanted = _TYPES.get(kind)
-    if wanted and not _is_a(value, wanted):
-        raise MessiError(f"{name} must be {wanted[0]}, but is {value!r}.")
-    if kind is tuple and arguments[1:] == (...,):
-        for item in value:
-            check(f"Each value of {name}", item, arguments[0])
+def _bounds_checker(checked: Check, bounds: Sequence[Bounds]) -> Check:
+    def check_bounds(name: object, value: Any) -> None:
+        checked(name, value)
+        for allowed in bounds:
+            if value not in allowed:
+                raise MessiError(f"{name} must be {allowed}, but is {value!r}.")
+
+    return check_bounds
+
+
+def _union_checker(choices: Sequence[Check]) -> Check:
+    def check_union(name: object, value: Any) -> None:
+        for checked in choices if value is not None else ():
+            checked(name, value)
+
+    return check_union
+
+
+def _choice_checker(choices: Collection[Any]) -> Check:
+    def check_choice(name: object, value: Any) -> None:
+        if value not in choices:
+            raise MessiError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
+
+    return check_choice
+
+
+def _type_checker(kind: Any, arguments: tuple[Any, ...]) -> Check:
+    words, kinds = _TYPES.get(kind, ("anything", (object,)))
+    items = checker(arguments[0]) if kind is tuple and arguments[1:] == (...,) else None
+
+    def check_type(name: object, value: Any) -> None:
+        if not isinstance(value, kinds) or (value.__class__ is bool and int in kinds):
+            raise MessiError(f"{name} must be {words}, but is {value!r}.")
+        for item in value if items else ():
+            items(f"Each value of {name}", item)
+
+    return check_type
 
 
 _TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
@@ -257,8 +292,3 @@ _TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
     str: ("text", (str,)),
     tuple: ("a tuple such as ('a', 'b')", (tuple,)),
 }
-
-
-def _is_a(value: Any, wanted: tuple[str, tuple[type, ...]]) -> bool:
-    _, kinds = wanted
-    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
