@@ -135,7 +135,7 @@ def parse_value(name: str, text: str, annotation: Any) -> Any:
     if value_type(annotation) in (bool, int, float):
         with contextlib.suppress(ValueError):
             value = json.loads(text.lower()) if value_type(annotation) is bool else value_type(annotation)(text)
-    check(name, value, annotation)
+    checker(annotation)(name, value)
     return value
 
 
