@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from messi.core.checksum import values_checksum
 from messi.core.errors import MessiError
@@ -55,6 +55,7 @@ class PlannedAverage:
     labels: Mapping[str, Label]
     members: Sequence[PlannedRun]
     choice: AverageChoice
+    until: ClassVar[None] = None
 
     @property
     def config(self) -> RunConfig:
@@ -136,7 +137,7 @@ class Plan:
                 return Outcome(run, folder.path, "done")
         except MessiError as error:  # a damaged file fails one run, not the whole plan
             return Outcome(run, folder.path, "failed", str(error))
-        if isinstance(run, PlannedRun) and run.until is not None and has_reached(folder, run.until):
+        if run.until is not None and has_reached(folder, run.until):
             return Outcome(run, folder.path, "paused")
         if self._failure(run).exists():
             return Outcome(run, folder.path, "failed", self._failure(run).read_text(encoding="utf-8").strip())
