@@ -22,8 +22,7 @@ from messi.experiments.common.growth import BUDGET
 from messi.experiments.recipe import NUMBERS, RECIPE, Recipe
 from messi.reports.table import Table
 from messi.sweeps.plan import Label
-
-from .made_runs import cell_of, made_results
+from tests.studies.made_runs import cell_of, made_results
 
 STUDIES: dict[str, dict[str, Any]] = {
     "pacs": {"study": "pacs"},

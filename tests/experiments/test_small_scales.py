@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from messi.cli.main import main
-from messi.experiments.common.base import EXPERIMENTS
+from messi.studies.common.base import EXPERIMENTS
 
 TABLES = ("md", "csv", "tex", "html")
 TRAINED = {

@@ -32,11 +32,11 @@ from messi.experiments.common.benchmarks import in_folder
 from messi.experiments.common.growth import BUDGET
 from messi.experiments.common.methods import DEIT_TI, backbone_title, pretrained
 from messi.experiments.common.recipe_digits import DIGITS_BACKBONE, Digits, digits_data, digits_schedule
-from messi.experiments.common.results import Results
-from messi.experiments.common.tables import DIFFERENCE_COLUMNS, difference_cells, difference_explanation, learned
 from messi.models.encoder import SMALL, EncoderConfig
 from messi.reports.plan_page import Section
 from messi.reports.table import Column, Provenance, Row, Table
+from messi.studies.common.results import Results
+from messi.studies.common.tables import DIFFERENCE_COLUMNS, difference_cells, difference_explanation, learned
 from messi.sweeps.plan import PlannedRun
 
 Study = Literal["pacs", "digits", "few_digits", "own"]

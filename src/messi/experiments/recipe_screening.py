@@ -35,11 +35,11 @@ from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.growth import BUDGET
 from messi.experiments.common.methods import DEIT_TI, pretrained
 from messi.experiments.common.recipe_digits import DIGITS_BACKBONE, digits_data, digits_schedule
-from messi.experiments.common.results import Results, Value, source_accuracy, target_accuracy
 from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary
 from messi.reports.table import Cell, Column, Provenance, Row, Table
+from messi.studies.common.results import Results, Value, source_accuracy, target_accuracy
 from messi.sweeps.plan import PlannedRun
 
 Study = Literal["pacs", "digits", "few_digits"]

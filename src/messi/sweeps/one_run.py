@@ -13,7 +13,7 @@ from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples
 from messi.engine.average_runs import average_runs
 from messi.engine.config import RunConfig
-from messi.engine.run import run
+from messi.engine.run import run, run_until
 
 
 def do_run(
@@ -24,7 +24,7 @@ def do_run(
     data_paths: Mapping[str, str] | None = None,
     own_files: Mapping[str, bytes] | None = None,
 ) -> str | None:
-    """Start or resume a run or an average; return None when it is finished, or the reason for its failure.
+    """Start or resume a run or an average; return None when it is finished or paused, or the reason for its failure.
 
     Args:
         planned: its ``to_dict()``: plain values, which can be sent to another process or machine. A user's own file
@@ -36,6 +36,7 @@ def do_run(
         own_files: the contents of the user's own files by path, if they may not be on this machine.
 
     """
+    planned = dict(planned)
     try:
         for path, content in (own_files or {}).items():
             provide_file(path, content)
@@ -46,8 +47,10 @@ def do_run(
             own = planned["algorithm"]["name"]
             algorithm = own if own in files else None
             average_runs(runs, choice=planned["choice"], out=folder, device=device, algorithm=algorithm, load_data=load)
+        elif (step := planned.pop("until", None)) is not None:
+            run_until(RunConfig.from_dict(planned, files=files), step, out=folder, device=device, load=load)
         else:
-            run(RunConfig.from_dict(dict(planned), files=files), out=folder, device=device, load=load)
+            run(RunConfig.from_dict(planned, files=files), out=folder, device=device, load=load)
     except MessiError as error:
         return str(error)
     except Exception:  # noqa: BLE001 (the other runs continue in any case)

@@ -1,13 +1,13 @@
-"""The tables that several experiments share: paired differences to a baseline, and what the models have learned."""
+"""The tables that several studies share: paired differences to a baseline, and what the models have learned."""
 
 from dataclasses import replace
 from typing import Literal
 
 from messi.core.rundir import RunDir
-from messi.experiments.common.results import Results, Value, diagnostic, source_accuracy, target_accuracy
 from messi.reports.measures import MEASURES
 from messi.reports.statistics import Summary, paired_difference
 from messi.reports.table import Cell, Column, Provenance, Row, Table
+from messi.studies.common.results import Results, Value, diagnostic, source_accuracy, target_accuracy
 
 Within = Literal["target", "K"]
 """The label that pairs share besides the seed."""
