@@ -15,10 +15,11 @@ from messi.engine.async_writer import Snapshot
 from messi.engine.averaging.averager import Averager
 from messi.engine.averaging.batch_norm import reestimate
 from messi.engine.loop import RunParts, measure, model_description, validation_roles
+from messi.engine.recipes import recipe_of
 from messi.evaluation.measure import predict_role
 from messi.evaluation.model import read_weights, save_model
 from messi.evaluation.predict import Predictions
-from messi.evaluation.selection import RULES, better_step, select
+from messi.evaluation.selection import ORACLE, RULES, better_step, select
 
 EXAMPLES_PER_DOMAIN = 4
 # A report with pictures of hundreds of domains would be too large to open.
@@ -105,6 +106,8 @@ def _evaluate(parts: RunParts, chosen: Chosen) -> dict[Role, dict[int, Predictio
     target = predictions["target"] = measure(parts, "target", chosen.step, averaged=chosen.averaged)
     images = sum(len(predicted.labels) for predicted in target.values())
     parts.stopwatch.predicted(images, time.perf_counter() - start)
+    if parts.config.training.selection == ORACLE:
+        measure(parts, "target_val", chosen.step, averaged=chosen.averaged)
     return predictions
 
 
@@ -134,6 +137,7 @@ def _result(parts: RunParts, chosen: Chosen) -> Result:
         target_part=config.training.target_part,
         protocol=config.protocol,
         deviations={name: value for name, value in config.deviations().items() if f"training.{name}" not in varied},
+        recipe=None if average else recipe_of(config),
     )
 
 
