@@ -1,12 +1,13 @@
 """Configs are frozen dataclasses: checked when created, saved as plain dicts, identified by a fingerprint."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -34,13 +35,18 @@ class Bounds:
 
 @dataclass(frozen=True)
 class LogUniform:
-    """Search range of a sweep: 10 to a power drawn uniformly between ``low`` and ``high``."""
+    """Search range of a sweep: ``base`` to a power drawn uniformly between ``low`` and ``high``."""
 
     low: float
     high: float
+    base: float = 10
+
+    def at(self, position: float) -> float:
+        """Return the value at a position from 0 to 1."""
+        return float(self.base ** (self.low + position * (self.high - self.low)))
 
     def __str__(self) -> str:
-        return f"10^U({self.low:g}, {self.high:g})"
+        return f"{self.base:g}^U({self.low:g}, {self.high:g})"
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,10 @@ class Uniform:
 
     low: float
     high: float
+
+    def at(self, position: float) -> float:
+        """Return the value at a position from 0 to 1."""
+        return self.low + position * (self.high - self.low)
 
     def __str__(self) -> str:
         return f"U({self.low:g}, {self.high:g})"
@@ -60,12 +70,26 @@ class OneOf:
 
     values: tuple[Any, ...]
 
+    def at(self, position: float) -> Any:
+        """Return the value at a position from 0 to 1, at which every value has an equal share."""
+        return self.values[int(position * len(self.values))]
+
     def __str__(self) -> str:
         return "{" + ", ".join(map(str, self.values)) + "}"
 
 
 Search = LogUniform | Uniform | OneOf
 """The search range in the annotation of a hyper-parameter: ``Annotated[float, LogUniform(-1, 1)]``."""
+
+
+@dataclass(frozen=True)
+class SmallImages:
+    """The search range with a small network, if it differs from that with a large one; None: not searched."""
+
+    search: Search | None
+
+    def __str__(self) -> str:
+        return f"small images: {self.search or 'not searched'}"
 
 
 OPEN: Any = None
@@ -84,10 +108,24 @@ def field_types(cls: type) -> dict[str, Any]:
     return _field_types[cls]
 
 
-def searches(cls: type) -> dict[str, Search]:
-    """Return the search ranges of a config's fields by name, for the fields that have one."""
+def searches(cls: type, *, small: bool = False) -> dict[str, Search]:
+    """Return the search ranges of a config's fields by name, with a small network or a large one."""
     found = {name: typing.get_args(annotation)[1:] for name, annotation in field_types(cls).items()}
-    return {name: extra for name, extras in found.items() for extra in extras if isinstance(extra, Search)}
+    ranges = {name: extra for name, extras in found.items() for extra in extras if isinstance(extra, Search)}
+    special = {
+        name: extra.search for name, extras in found.items() for extra in extras if isinstance(extra, SmallImages)
+    }
+    chosen = {**ranges, **special} if small else ranges
+    return {name: search for name, search in chosen.items() if search}
+
+
+def value_type(annotation: Any) -> Any:
+    """Return the type of a field without its bounds and search ranges, and without the None of an optional one."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return value_type(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return next(value_type(choice) for choice in typing.get_args(annotation) if choice is not types.NoneType)
+    return annotation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +136,10 @@ class Config:
 
     def __post_init__(self) -> None:
         """Check every field against the bounds and choices in its annotation; an open field may stay None."""
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is not None or field.default is not OPEN:
-                check(field.name, value, field_types(type(self))[field.name])
+        for name, is_open, check in _field_checks(type(self)):
+            value = getattr(self, name)
+            if value is not None or not is_open:
+                check(name, value)
 
     @property
     def name(self) -> str:
@@ -200,31 +238,65 @@ def from_text(annotation: Any, text: str) -> Any:
         return text
 
 
-def check(name: str, value: Any, annotation: Any) -> None:
-    """Raise unless a value has the type of its annotation, is one of its choices and is within its bounds."""
+Check = Callable[[object, Any], None]
+"""Gets the name of a value, which is formatted only for an error, and the value; raises if it is not allowed."""
+
+
+@functools.cache  # a plan creates thousands of configs
+def _field_checks(cls: type["Config"]) -> list[tuple[str, bool, Check]]:
+    """Return the name of every field, whether it may stay open, and the check of its values."""
+    return [(f.name, f.default is OPEN, checker(field_types(cls)[f.name])) for f in dataclasses.fields(cls)]
+
+
+def checker(annotation: Any) -> Check:
+    """Return a check that a value has the type of an annotation, is one of its choices and is within its bounds."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        check(name, value, arguments[0])
-        for bounds in arguments[1:]:
-            if isinstance(bounds, Bounds) and value not in bounds:
-                raise MessiError(f"{name} must be {bounds}, but is {value!r}.")
-    elif origin in (typing.Union, types.UnionType):
-        for choice in arguments if value is not None else ():
-            check(name, value, choice)
-    elif origin is typing.Literal:
-        if value not in arguments:
-            raise MessiError(f"{name} must be one of {', '.join(map(repr, arguments))}, but is {value!r}.")
-    else:
-        _check_type(name, value, origin or annotation, arguments)
+        return _bounds_checker(checker(arguments[0]), [extra for extra in arguments[1:] if isinstance(extra, Bounds)])
+    if origin in (typing.Union, types.UnionType):
+        return _union_checker([checker(choice) for choice in arguments])
+    if origin is typing.Literal:
+        return _choice_checker(arguments)
+    return _type_checker(origin or annotation, arguments)
 
 
-def _check_type(name: str, value: Any, kind: Any, arguments: tuple[Any, ...]) -> None:
-    wanted = _TYPES.get(kind)
-    if wanted and not _is_a(value, wanted):
-        raise MessiError(f"{name} must be {wanted[0]}, but is {value!r}.")
-    if kind is tuple and arguments[1:] == (...,):
-        for item in value:
-            check(f"Each value of {name}", item, arguments[0])
+def _bounds_checker(checked: Check, bounds: Sequence[Bounds]) -> Check:
+    def check_bounds(name: object, value: Any) -> None:
+        checked(name, value)
+        for allowed in bounds:
+            if value not in allowed:
+                raise MessiError(f"{name} must be {allowed}, but is {value!r}.")
+
+    return check_bounds
+
+
+def _union_checker(choices: Sequence[Check]) -> Check:
+    def check_union(name: object, value: Any) -> None:
+        for checked in choices if value is not None else ():
+            checked(name, value)
+
+    return check_union
+
+
+def _choice_checker(choices: Collection[Any]) -> Check:
+    def check_choice(name: object, value: Any) -> None:
+        if value not in choices:
+            raise MessiError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
+
+    return check_choice
+
+
+def _type_checker(kind: Any, arguments: tuple[Any, ...]) -> Check:
+    words, kinds = _TYPES.get(kind, ("anything", (object,)))
+    items = checker(arguments[0]) if kind is tuple and arguments[1:] == (...,) else None
+
+    def check_type(name: object, value: Any) -> None:
+        if not isinstance(value, kinds) or (value.__class__ is bool and int in kinds):
+            raise MessiError(f"{name} must be {words}, but is {value!r}.")
+        for item in value if items else ():
+            items(f"Each value of {name}", item)
+
+    return check_type
 
 
 _TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
@@ -234,8 +306,3 @@ _TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
     str: ("text", (str,)),
     tuple: ("a tuple such as ('a', 'b')", (tuple,)),
 }
-
-
-def _is_a(value: Any, wanted: tuple[str, tuple[type, ...]]) -> bool:
-    _, kinds = wanted
-    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))

@@ -3,7 +3,9 @@
 The checksum depends on the values, not on their formatting, and is stored among them under the key ``checksum``.
 """
 
+import contextlib
 import dataclasses
+import functools
 import json
 import sys
 import types
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from messi.core.checksum import CHECKSUM_KEY, MISMATCH, parse_values, require_version_without_checksums, values_checksum
-from messi.core.config import check, field_types
+from messi.core.config import Check, checker, field_types
 from messi.core.errors import MessiError
 from messi.core.files import read_regular, write_text
 
@@ -43,26 +45,12 @@ def read_values(path: Path, version: Callable[[dict[str, Any]], object]) -> dict
     return rest
 
 
-def parse(annotation: Any, value: Any, where: str = "") -> Any:
-    """Convert a JSON value to the type of an annotation; raise a MessiError that names the first part that differs.
+def parse(kind: Any, value: Any, where: str = "") -> Any:
+    """Convert JSON values to a dataclass or typed dict; raise a MessiError that names the first part that differs.
 
     An object for a dataclass has exactly its fields; an object for a typed dict has at least its keys.
     """
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.NotRequired:
-        return parse(arguments[0], value, where)
-    if origin is typing.Annotated:
-        parsed = parse(arguments[0], value, where)
-        check(where, parsed, annotation)
-        return parsed
-    if origin in (typing.Union, types.UnionType):
-        return _parse_union(arguments, value, where)
-    for fits, parser in _PARSERS:
-        if fits(annotation, origin):
-            return parser(annotation, value, where)
-    if annotation is not Any:
-        check(where, value, annotation)
-    return value
+    return _class_parser(kind)(value, where)
 
 
 def parse_document(kind: type[_Document], values: Any) -> _Document:
@@ -71,83 +59,160 @@ def parse_document(kind: type[_Document], values: Any) -> _Document:
     return document
 
 
-def _parse_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
-    if value is None and types.NoneType in choices:
-        return None
-    kinds = [choice for choice in choices if choice is not types.NoneType]
-    for kind in kinds[:-1]:
-        try:
-            return parse(kind, value, where)
-        except MessiError:
-            continue
-    return parse(kinds[-1], value, where)
+_Parse = Callable[[Any, Any], Any]
+"""Gets a value and its place, which is formatted only for an error; returns the converted value."""
 
 
-def _parse_dataclass(kind: Any, value: Any, where: str) -> Any:
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    given = _object(value, where)
-    if unknown := next((key for key in given if key not in fields), None):
-        raise MessiError(f"This version of messi does not know {_joined(where, unknown)}.")
-    required = {n for n, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING}
-    return kind(**_parse_fields(field_types(kind), required, given, where))
+class _Place(tuple[Any, Any]):
+    """The place of a value in a document: that of the value that contains it, and its key or position there."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        where, key = self
+        if isinstance(key, int):
+            return f"{where}[{key}]"
+        return f"{where}.{key}" if str(where) else str(key)
 
 
-def _parse_typed_dict(kind: Any, value: Any, where: str) -> Any:
-    given = _object(value, where)
-    return {**given, **_parse_fields(field_types(kind), kind.__required_keys__, given, where)}
+@functools.cache  # a page reads thousands of documents, but few kinds of them
+def _class_parser(kind: Any) -> _Parse:
+    """Return the parser of a dataclass or typed dict."""
+    hints = {name: _parser(hint) for name, hint in field_types(kind).items()}
+    if typing.is_typeddict(kind):
+        return _typed_dict_parser(hints, kind.__required_keys__)
+    fields = dataclasses.fields(kind)
+    required = {field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING}
+    return _dataclass_parser(kind, {field.name: hints[field.name] for field in fields}, required)
+
+
+def _dataclass_parser(kind: Any, fields: Mapping[str, _Parse], required: typing.Collection[str]) -> _Parse:
+    def parse_dataclass(value: Any, where: Any) -> Any:
+        given = _object(value, where)
+        if unknown := next((key for key in given if key not in fields), None):
+            raise MessiError(f"This version of messi does not know {_Place((where, unknown))}.")
+        return kind(**_parse_fields(fields, required, given, where))
+
+    return parse_dataclass
+
+
+def _typed_dict_parser(fields: Mapping[str, _Parse], required: typing.Collection[str]) -> _Parse:
+    def parse_typed_dict(value: Any, where: Any) -> Any:
+        given = _object(value, where)
+        return {**given, **_parse_fields(fields, required, given, where)}
+
+    return parse_typed_dict
 
 
 def _parse_fields(
-    hints: Mapping[str, Any], required: typing.Collection[str], given: Mapping[str, Any], where: str
+    fields: Mapping[str, _Parse], required: typing.Collection[str], given: Mapping[str, Any], where: Any
 ) -> dict[str, Any]:
-    for key in hints:
+    for key in fields:
         if key in required and key not in given:
-            raise MessiError(f"{_joined(where, key)} is missing.")
-    return {key: parse(hint, given[key], _joined(where, key)) for key, hint in hints.items() if key in given}
+            raise MessiError(f"{_Place((where, key))} is missing.")
+    return {key: parser(given[key], _Place((where, key))) for key, parser in fields.items() if key in given}
 
 
-def _parse_dict(annotation: Any, value: Any, where: str) -> Any:
-    _, kind = typing.get_args(annotation)
-    return {key: parse(kind, item, _joined(where, key)) for key, item in _object(value, where).items()}
+def _parser(annotation: Any) -> _Parse:
+    """Return the parser of any annotation."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if make := _PARSERS.get(origin):
+        return make(*arguments)
+    if origin is typing.Annotated:
+        return _checked_parser(_parser(arguments[0]), checker(annotation))
+    if dataclasses.is_dataclass(annotation) or typing.is_typeddict(annotation):
+        return _class_parser(annotation)
+    return _parse_float if annotation is float else _checked_parser(_parse_any, checker(annotation))
 
 
-def _parse_list(annotation: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, list):
-        raise MessiError(f"{where} must be a list, but is {_shown(value)}.")
-    kinds = typing.get_args(annotation)
-    if typing.get_origin(annotation) is list or kinds[-1] is Ellipsis:
-        kinds = (kinds[0],) * len(value)
-    if len(kinds) != len(value):
-        raise MessiError(f"{where} must be a list of {len(kinds)} values, but has {len(value)}.")
-    items = [
-        parse(kind, item, f"{where}[{place}]") for place, (kind, item) in enumerate(zip(kinds, value, strict=True))
-    ]
-    return items if typing.get_origin(annotation) is list else tuple(items)
+def _checked_parser(parser: _Parse, check: Check) -> _Parse:
+    def parse_checked(value: Any, where: Any) -> Any:
+        parsed = parser(value, where)
+        check(where, parsed)
+        return parsed
+
+    return parse_checked
 
 
-def _parse_float(_annotation: Any, value: Any, where: str) -> Any:
+def _union_parser(*choices: Any) -> _Parse:
+    *others, last = [_parser(choice) for choice in choices if choice is not types.NoneType]
+    optional = types.NoneType in choices
+
+    def parse_union(value: Any, where: Any) -> Any:
+        if optional and value is None:
+            return None
+        for parser in others:
+            with contextlib.suppress(MessiError):
+                return parser(value, where)
+        return last(value, where)
+
+    return parse_union
+
+
+def _dict_parser(_keys: Any, kind: Any) -> _Parse:
+    parser = _parser(kind)
+
+    def parse_dict(value: Any, where: Any) -> Any:
+        return {key: parser(item, _Place((where, key))) for key, item in _object(value, where).items()}
+
+    return parse_dict
+
+
+def _list_parser(kind: Any) -> _Parse:
+    parser = _parser(kind)
+
+    def parse_list(value: Any, where: Any) -> Any:
+        return [parser(item, _Place((where, place))) for place, item in enumerate(_list(value, where))]
+
+    return parse_list
+
+
+def _tuple_parser(*kinds: Any) -> _Parse:
+    if kinds[-1] is Ellipsis:
+        parse_items = _list_parser(kinds[0])
+        return lambda value, where: tuple(parse_items(value, where))
+    parsers = [_parser(kind) for kind in kinds]
+
+    def parse_tuple(value: Any, where: Any) -> Any:
+        if len(_list(value, where)) != len(parsers):
+            raise MessiError(f"{where} must be a list of {len(parsers)} values, but has {len(value)}.")
+        pairs = enumerate(zip(parsers, value, strict=True))
+        return tuple([parser(item, _Place((where, place))) for place, (parser, item) in pairs])
+
+    return parse_tuple
+
+
+def _parse_float(value: Any, where: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise MessiError(f"{where} must be a finite number, but is {_shown(value)}.")
     return float(value)
 
 
-_PARSERS: tuple[tuple[Callable[[Any, Any], bool], Callable[[Any, Any, str], Any]], ...] = (
-    (lambda annotation, _: dataclasses.is_dataclass(annotation), _parse_dataclass),
-    (lambda annotation, _: typing.is_typeddict(annotation), _parse_typed_dict),
-    (lambda _, origin: origin is dict, _parse_dict),
-    (lambda _, origin: origin in (list, tuple), _parse_list),
-    (lambda annotation, _: annotation is float, _parse_float),
-)
-
-
-def _object(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise MessiError(f"{where or 'It'} must be an object with names and values, but is {_shown(value)}.")
+def _parse_any(value: Any, _where: Any) -> Any:
     return value
 
 
-def _joined(where: str, key: str) -> str:
-    return f"{where}.{key}" if where else key
+_PARSERS: dict[Any, Callable[..., _Parse]] = {
+    typing.NotRequired: _parser,
+    typing.Union: _union_parser,
+    types.UnionType: _union_parser,
+    dict: _dict_parser,
+    list: _list_parser,
+    tuple: _tuple_parser,
+}
+"""By the origin of an annotation; they get its arguments."""
+
+
+def _list(value: Any, where: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise MessiError(f"{where} must be a list, but is {_shown(value)}.")
+    return value
+
+
+def _object(value: Any, where: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise MessiError(f"{str(where) or 'It'} must be an object with names and values, but is {_shown(value)}.")
+    return value
 
 
 def _shown(value: Any) -> str:

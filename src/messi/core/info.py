@@ -1,5 +1,6 @@
 """Versions and hardware: for bug reports, and recorded with every result."""
 
+import functools
 import os
 import platform
 from importlib import metadata
@@ -7,6 +8,7 @@ from importlib import metadata
 _PACKAGES = ("messi-dg", "torch", "torchvision", "timm", "safetensors", "numpy", "pillow")
 
 
+@functools.cache  # a plan asks for every run, and the answer takes a millisecond
 def version() -> str:
     """Return the version of messi."""
     return metadata.version("messi-dg")

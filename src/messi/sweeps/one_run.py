@@ -3,35 +3,52 @@
 import functools
 import json
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from messi.core.errors import MessiError
+from messi.core.registry import provide_file
 from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples
 from messi.engine.average_runs import average_runs
 from messi.engine.config import RunConfig
-from messi.engine.run import run
+from messi.engine.run import run, run_until
 
 
-def do_run(planned: dict[str, Any], folder: str | Path, device: str | None = None) -> str | None:
-    """Start or resume a run or an average; return None when it is finished, or the reason for its failure.
+def do_run(
+    planned: Mapping[str, Any],
+    folder: str | Path,
+    device: str | None = None,
+    *,
+    data_paths: Mapping[str, str] | None = None,
+    own_files: Mapping[str, bytes] | None = None,
+) -> str | None:
+    """Start or resume a run or an average; return None when it is finished or paused, or the reason for its failure.
 
     Args:
         planned: its ``to_dict()``: plain values, which can be sent to another process or machine. A user's own file
             that they name is executed, so they must come from the process that made the plan.
         folder: the run folder.
         device: such as "cpu" or "cuda:0"; by default a GPU if there is one.
+        data_paths: fields of the data config that locate the data, if it is at another path on this machine. The run
+            is recorded with the path in ``planned``.
+        own_files: the contents of the user's own files by path, if they may not be on this machine.
 
     """
+    planned = dict(planned)
     try:
-        files = _own_files(planned)
-        load = functools.partial(_examples, json.dumps(planned["data"]))
+        for path, content in (own_files or {}).items():
+            provide_file(path, content)
+        files = own_files_of(planned)
+        load = functools.partial(_examples, json.dumps({**planned["data"], **(data_paths or {})}))
         if "average" in planned:
             runs = [Path(folder).parent / name for name in planned["average"]]
             own = planned["algorithm"]["name"]
             algorithm = own if own in files else None
             average_runs(runs, choice=planned["choice"], out=folder, device=device, algorithm=algorithm, load_data=load)
+        elif (step := planned.pop("until", None)) is not None:
+            run_until(RunConfig.from_dict(planned, files=files), step, out=folder, device=device, load=load)
         else:
             run(RunConfig.from_dict(planned, files=files), out=folder, device=device, load=load)
     except MessiError as error:
@@ -45,11 +62,11 @@ def do_run(planned: dict[str, Any], folder: str | Path, device: str | None = Non
 def _examples(data: str) -> Examples:
     """Return loaded data; consecutive runs of a plan usually share it."""
     values = json.loads(data)
-    config: DataConfig = DataConfig.from_dict(values, files=_own_files({"data": values}))
+    config: DataConfig = DataConfig.from_dict(values, files=own_files_of({"data": values}))
     return config.load()
 
 
-def _own_files(config: dict[str, Any]) -> list[str]:
+def own_files_of(config: Mapping[str, Any]) -> list[str]:
     """Return the user's own files that a config names."""
     names = [str(part.get("name")) for part in config.values() if isinstance(part, dict)]
     return [name for name in names if name.endswith(".py")]

@@ -5,17 +5,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from messi.core.checksum import values_checksum
 from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.core.info import version
+from messi.core.records import RoleRecord
 from messi.core.run_documents import AverageChoice, Result
 from messi.core.rundir import RunDir
 from messi.engine.config import RunConfig
 
-State = Literal["waiting", "started", "done", "failed"]
+State = Literal["waiting", "started", "paused", "done", "failed"]
+ENDED: tuple[State, ...] = ("done", "paused")
+"""The states of a run for which nothing is left to do."""
 Label = str | int | float
 
 
@@ -27,6 +30,8 @@ class PlannedRun:
     """Such as method, target and seed; together they are unique in the plan."""
     config: RunConfig
     """Its start may be the name of another run of the plan."""
+    until: int | None = None
+    """Pause the run after the evaluation at this step; None: finish it."""
 
     @functools.cached_property
     def name(self) -> str:
@@ -40,7 +45,7 @@ class PlannedRun:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for :func:`messi.sweeps.one_run.do_run`."""
-        return self.config.to_dict()
+        return self.config.to_dict() | ({} if self.until is None else {"until": self.until})
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class PlannedAverage:
     labels: Mapping[str, Label]
     members: Sequence[PlannedRun]
     choice: AverageChoice
+    until: ClassVar[None] = None
 
     @property
     def config(self) -> RunConfig:
@@ -78,6 +84,12 @@ Planned = PlannedRun | PlannedAverage
 def _folder_name(labels: Mapping[str, Label], digits: str) -> str:
     words = "_".join(f"{key}{value}" if isinstance(value, int) else str(value) for key, value in labels.items())
     return f"{re.sub(r'[^A-Za-z0-9.=+_-]+', '-', words)}_{digits}"
+
+
+def has_reached(folder: RunDir, step: int) -> bool:
+    """Return whether a run was evaluated at a step, which needs no checkpoint: a resumed run repeats it exactly."""
+    records = folder.read_records()
+    return any(isinstance(record, RoleRecord) and record.step >= step for record in records)
 
 
 @dataclass(frozen=True)
@@ -125,6 +137,8 @@ class Plan:
                 return Outcome(run, folder.path, "done")
         except MessiError as error:  # a damaged file fails one run, not the whole plan
             return Outcome(run, folder.path, "failed", str(error))
+        if run.until is not None and has_reached(folder, run.until):
+            return Outcome(run, folder.path, "paused")
         if self._failure(run).exists():
             return Outcome(run, folder.path, "failed", self._failure(run).read_text(encoding="utf-8").strip())
         return Outcome(run, folder.path, "waiting" if folder.state() == "new" else "started")
@@ -147,8 +161,8 @@ class Plan:
         return [self.outcome(run) for run in self.runs]
 
     def unfinished(self) -> list[Planned]:
-        """Return the runs that are not finished; failures noted for finished runs are deleted."""
-        return [run for run in self.runs if self.record_end(run, None).state != "done"]
+        """Return the runs that are neither finished nor paused; failures noted for the others are deleted."""
+        return [run for run in self.runs if self.record_end(run, None).state not in ENDED]
 
     def record_end(self, run: Planned, failure: str | None) -> Outcome:
         """Record how an attempt at a run ended, and return the state of the run.
@@ -156,7 +170,7 @@ class Plan:
         A finished run has not failed, regardless of ``failure``: another process may have finished it.
         """
         outcome = self.outcome(run)
-        if outcome.state == "done":
+        if outcome.state in ENDED:
             self.forget_failure(run)
         elif failure is not None:
             self.note_failure(run, failure)
@@ -165,8 +179,7 @@ class Plan:
 
     def note_failure(self, run: Planned, reason: str) -> None:
         """Write the reason for a failure next to the runs, because the run may not have a folder yet."""
-        self._failure(run).parent.mkdir(parents=True, exist_ok=True)
-        write_text(self._failure(run), f"{reason}\n")
+        write_failure(self.folder, run.name, reason)
 
     def forget_failure(self, run: Planned) -> None:
         """Delete the reason for an earlier failure, before a new attempt."""
@@ -196,4 +209,15 @@ class Plan:
         return folder.is_finished(run.config.resolved().to_dict(), version(), origin)
 
     def _failure(self, run: Planned) -> Path:
-        return self.folder / "failed" / f"{run.name}.txt"
+        return _failure_file(self.folder, run.name)
+
+
+def write_failure(plan: Path, name: str, reason: str) -> None:
+    """Write the reason for the failure of a run into the folder of its plan; a job on another machine does this."""
+    file = _failure_file(plan, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, f"{reason}\n")
+
+
+def _failure_file(plan: Path, name: str) -> Path:
+    return plan / "failed" / f"{name}.txt"

@@ -12,7 +12,7 @@ from messi.studies.common.output import write_results
 from messi.studies.common.plan_file import refuse_other_plan, write_plan
 from messi.sweeps.check import check_data_and_weights
 from messi.sweeps.launchers.common.base import LAUNCHERS, Launcher
-from messi.sweeps.plan import Outcome, Plan
+from messi.sweeps.plan import ENDED, Outcome, Plan
 
 
 def chosen_launcher(arguments: list[str]) -> Launcher:
@@ -27,7 +27,7 @@ def chosen_launcher(arguments: list[str]) -> Launcher:
 def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> int:
     """Do the runs of a study that are not finished and write its results; return the exit code, 1 if a run failed."""
     refuse_other_plan(study, out)
-    plan = Plan(out, study.runs())
+    plan = study.plan(out)
     if left_out := plan.unplanned_note():
         say(left_out)
     if dry_run:
@@ -36,10 +36,8 @@ def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> 
         return 0
     check_data_and_weights(plan, data_progress())
     write_plan(study, out)
-    progress = PlanProgress(plan, launcher)
-    for stage in plan.stages():
-        launcher.launch(stage, progress)
-    outcomes = plan.outcomes()
+    _launch(study, out, launcher)
+    outcomes = study.plan(out).outcomes()
     written = write_results(study, outcomes, out)
     say(*written.document.split("\n"), *written.left_out)
     say(f"tables  {out / 'tables'}")
@@ -50,12 +48,23 @@ def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> 
     return 1 if failed else 0
 
 
+def _launch(study: Study, out: Path, launcher: Launcher) -> None:
+    """Do the runs of a study; what is recorded meanwhile may let paused runs continue."""
+    tried: set[tuple[str, int | None]] = set()
+    while runs := [run for run in study.plan(out).runs if (run.name, run.until) not in tried]:
+        plan = Plan(out, runs)
+        progress = PlanProgress(plan, launcher)
+        for stage in plan.stages():
+            launcher.launch(stage, progress)
+        tried |= {(run.name, run.until) for run in runs}
+
+
 class PlanProgress:
     """Prints a line before the first run, and one after each run."""
 
     def __init__(self, plan: Plan, launcher: Launcher) -> None:
         states = Counter(outcome.state for outcome in plan.outcomes())
-        self._total, self._done, self._start = len(plan.runs), states["done"], time.monotonic()
+        self._total, self._done, self._start = len(plan.runs), sum(states[ended] for ended in ENDED), time.monotonic()
         self._first = self._done
         if self._done:
             say(f"{self._done} of {self._total} runs are already finished")
@@ -68,11 +77,14 @@ class PlanProgress:
         pace = (time.monotonic() - self._start) / (self._done - self._first)
         left = pace * (self._total - self._done)
         labels = "  ".join(f"{key} {value}" for key, value in outcome.labels.items())
-        end = _accuracies(outcome) if outcome.state == "done" else f"failed: {outcome.reason.splitlines()[-1]}"
-        say(f"[{self._done}/{self._total}, {left / 60:.1f} min left] {labels}  {end}")
+        say(f"[{self._done}/{self._total}, {left / 60:.1f} min left] {labels}  {_end(outcome)}")
 
 
-def _accuracies(outcome: Outcome) -> str:
+def _end(outcome: Outcome) -> str:
+    if outcome.state == "paused":
+        return f"paused after step {outcome.run.until}"
+    if outcome.state != "done":
+        return f"failed: {outcome.reason.splitlines()[-1]}"
     return "  ".join(f"{domain} {accuracy:.1%}" for domain, accuracy in outcome.result().target.items())
 
 
