@@ -32,7 +32,7 @@ from messi.sweeps.launchers.common.slurm_cluster import (
     minutes,
 )
 from messi.sweeps.launchers.common.slurm_job import SlurmJob
-from messi.sweeps.plan import Outcome, Plan, Planned
+from messi.sweeps.plan import ENDED, Outcome, Plan, Planned
 
 _LOOK_S = 0.5
 """How often the plan's folder is read for runs that ended."""
@@ -177,7 +177,7 @@ class _Jobs:
         left, asked = {run.name: run for run in runs}, time.monotonic()
         while left:
             for run in list(left.values()):
-                if self._plan.outcome(run).state in ("done", "failed"):
+                if self._plan.outcome(run).state in (*ENDED, "failed"):
                     del left[run.name]
                     on_end(self._plan.record_end(run, None))
             if left and time.monotonic() - asked >= _ASK_S:
@@ -197,7 +197,7 @@ class _Jobs:
             if task and not task.ended:
                 continue
             cut_off = [left[name] for name in self._runs(place) if name in left and self.places[name] == place]
-            cut_off = [run for run in cut_off if self._plan.outcome(run).state not in ("done", "failed")]
+            cut_off = [run for run in cut_off if self._plan.outcome(run).state not in (*ENDED, "failed")]
             for run in cut_off[:1] if task and task.state != "CANCELLED" else cut_off:
                 self._plan.note_failure(run, self._reason(task, run.name))
             again += cut_off[1:] if task and task.state != "CANCELLED" else []
