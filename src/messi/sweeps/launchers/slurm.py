@@ -24,6 +24,7 @@ from messi.core.files import write_text
 from messi.sweeps.launchers.common.base import Launcher
 from messi.sweeps.launchers.common.slurm_cluster import (
     Partition,
+    SilentError,
     Task,
     cancel,
     find_partition,
@@ -90,7 +91,7 @@ class Slurm(Launcher):
         if not left:
             return
         jobs = _Jobs(plan, self)
-        jobs.submit([run for run in left if run.name not in jobs.places])
+        jobs.submit([run for run in left if _work(run) not in jobs.places])
         if self.detach:
             return
         try:
@@ -136,15 +137,15 @@ class _Jobs:
         self._folder = plan.folder.resolve() / "slurm"
         digest = hashlib.sha256(str(self._folder).encode()).hexdigest()[:6]
         self.name = f"messi-{re.sub(r'[^A-Za-z0-9.-]', '-', plan.folder.resolve().name)}-{digest}"
-        self._tasks = find_tasks(self.name) or {}
+        self._tasks = find_tasks(self.name)
         self.places: dict[str, _Place] = {}
-        """The task of each run."""
+        """The task of each piece of work."""
         for place, task in self._tasks.items():
             if not task.ended:
-                self.places |= dict.fromkeys(self._runs(place), place)
+                self.places |= dict.fromkeys(self._works(place), place)
 
     def submit(self, runs: Sequence[Planned]) -> None:
-        """Submit a job array; it begins after the jobs of the plan that its runs need."""
+        """Submit a job array; it begins after the earlier jobs that do its runs or those that they need."""
         if not runs:
             return
         size = self._launcher.runs_per_job
@@ -156,7 +157,7 @@ class _Jobs:
             )
         batch = uuid.uuid4().hex[:12]
         (self._folder / "batches").mkdir(parents=True, exist_ok=True)
-        write_text(self._batch_file(batch), json.dumps([[run.name for run in group] for group in groups]))
+        write_text(self._batch_file(batch), json.dumps([[_work(run) for run in group] for group in groups]))
         for run in runs:
             self._plan.forget_failure(run)
         jobs = [
@@ -164,21 +165,17 @@ class _Jobs:
             for group in groups
         ]
         own = {"job_name": self.name, "comment": batch, "dependency": self._dependency(runs)}
-        logs = _submit(self._folder / "jobs", jobs, self._parameters | own)
-        for number, (group, log) in enumerate(zip(groups, logs, strict=True)):
-            for run in group:
-                self.places[run.name] = batch, number
-                link = self._log(run.name)
-                link.unlink(missing_ok=True)
-                link.symlink_to(log.relative_to(self._folder))
+        _submit(self._folder / "jobs", jobs, self._parameters | own)
+        for number, group in enumerate(groups):
+            self.places |= dict.fromkeys(map(_work, group), (batch, number))
 
     def wait(self, runs: Sequence[Planned], on_end: Callable[[Outcome], None]) -> None:
         """Wait until every run is finished or has failed."""
-        left, asked = {run.name: run for run in runs}, time.monotonic()
+        left, asked = {_work(run): run for run in runs}, time.monotonic()
         while left:
-            for run in list(left.values()):
-                if self._plan.outcome(run).state in (*ENDED, "failed"):
-                    del left[run.name]
+            for work, run in list(left.items()):
+                if self._has_ended(run):
+                    del left[work]
                     on_end(self._plan.record_end(run, None))
             if left and time.monotonic() - asked >= _ASK_S:
                 self._record_dead(left)
@@ -188,31 +185,37 @@ class _Jobs:
 
     def _record_dead(self, left: Mapping[str, Planned]) -> None:
         """Record why jobs ended without a result, for the run that each was doing; submit its other runs again."""
-        tasks = find_tasks(self.name)
-        if tasks is None:
-            return  # Slurm does not answer at the moment
+        try:
+            tasks = find_tasks(self.name)
+        except SilentError:
+            return  # it may answer later
         again: list[Planned] = []
-        for place in dict.fromkeys(self.places[name] for name in left):
+        for place in dict.fromkeys(self.places[work] for work in left):
             task = tasks.get(place)
-            if task and not task.ended:
+            if task and not task.died:
                 continue
-            cut_off = [left[name] for name in self._runs(place) if name in left and self.places[name] == place]
-            cut_off = [run for run in cut_off if self._plan.outcome(run).state not in (*ENDED, "failed")]
-            for run in cut_off[:1] if task and task.state != "CANCELLED" else cut_off:
-                self._plan.note_failure(run, self._reason(task, run.name))
-            again += cut_off[1:] if task and task.state != "CANCELLED" else []
+            works = [work for work in self._works(place) if work in left and self.places[work] == place]
+            cut_off = [left[work] for work in works if not self._has_ended(left[work])]
+            guilty = len(cut_off) if task and task.state == "CANCELLED" else 1
+            for run in cut_off[:guilty]:
+                self._plan.note_failure(run, self._reason(task))
+            again += cut_off[guilty:]
         self.submit(again)
 
+    def _has_ended(self, run: Planned) -> bool:
+        return self._plan.outcome(run).state in (*ENDED, "failed")
+
     def _dependency(self, runs: Sequence[Planned]) -> str | None:
-        """Return sbatch's option to begin after the jobs that do the runs which these runs need."""
-        places = {self.places[name] for run in runs for name in run.needs if name in self.places}
-        ids = {self._tasks[place].id.partition("_")[0] for place in places if place in self._tasks}
+        """Return sbatch's option to begin after the jobs that do these runs, up to another step, or those they need."""
+        names = {name for run in runs for name in (run.name, *run.needs)}
+        places = {place for work, place in self.places.items() if work.partition("@")[0] in names}
+        ids = {self._tasks[place].id for place in places if place in self._tasks}
         return f"afterany:{':'.join(sorted(ids))}" if ids else None
 
-    def _reason(self, task: Task | None, name: str) -> str:
-        log = self._log(name)
+    def _reason(self, task: Task | None) -> str:
         if task is None:
-            return f"The Slurm job ended without a result, and Slurm no longer knows why; see {log}."
+            return f"The Slurm job ended without a result, and Slurm no longer knows why; see {self._folder / 'jobs'}."
+        log = self._folder / "jobs" / f"{task.id}_0_log.out"
         if task.state == "FAILED" and not log.exists():
             cancel(self.name)
             raise MessiError(
@@ -225,19 +228,21 @@ class _Jobs:
             f"{_ADVICE.get(task.state, '')}; see {log}."
         )
 
-    def _runs(self, place: _Place) -> list[str]:
-        """Return the names of the runs of a task."""
+    def _works(self, place: _Place) -> list[str]:
+        """Return the work of a task; none if the plan's folder was deleted since then."""
         batch, number = place
         if not self._batch_file(batch).exists():
             return []
-        names: list[str] = json.loads(self._batch_file(batch).read_text(encoding="utf-8"))[number]
-        return names
+        works: list[str] = json.loads(self._batch_file(batch).read_text(encoding="utf-8"))[number]
+        return works
 
     def _batch_file(self, batch: str) -> Path:
         return self._folder / "batches" / f"{batch}.json"
 
-    def _log(self, name: str) -> Path:
-        return self._folder / f"{name}.log"
+
+def _work(run: Planned) -> str:
+    """Return a name for a run up to the step at which it is paused: a later job may continue it."""
+    return run.name if run.until is None else f"{run.name}@{run.until}"
 
 
 def _submitit() -> Any:
@@ -250,15 +255,17 @@ def _submitit() -> Any:
     return submitit
 
 
-def _submit(folder: Path, jobs: Sequence[SlurmJob], parameters: Mapping[str, Any]) -> list[Path]:
-    """Submit an array of jobs, and return their logs."""
+def _submit(folder: Path, jobs: Sequence[SlurmJob], parameters: Mapping[str, Any]) -> None:
+    """Submit an array of jobs."""
     submitit = _submitit()
     executor = submitit.SlurmExecutor(folder, max_num_timeout=_ANY_NUMBER)
     executor.update_parameters(**parameters)
     try:
         with contextlib.redirect_stderr(io.StringIO()), executor.batch():  # submitit repeats what sbatch says
-            submitted = [executor.submit(job) for job in jobs]
+            for job in jobs:
+                executor.submit(job)
     except submitit.core.utils.FailedJobError as error:
-        lines = [line for line in str(error).splitlines() if "error: " in line] or [str(error)]
-        raise MessiError(f"Slurm refused the jobs: {lines[-1].rpartition('error: ')[2]}.") from error
-    return [job.paths.stdout for job in submitted]
+        lines = [line for line in str(error).splitlines() if line.startswith("sbatch: ")] or [str(error)]
+        raise MessiError(
+            f"Slurm refused the jobs: {lines[-1].removeprefix('sbatch: ').removeprefix('error: ')}."
+        ) from error

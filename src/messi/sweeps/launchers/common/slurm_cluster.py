@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from messi.core.errors import MessiError, unknown_name
 
 _STOPPED = {"CANCELLED", "DEADLINE", "PREEMPTED", "REVOKED", "TIMEOUT"}
-_ENDED = _STOPPED | {"BOOT_FAIL", "COMPLETED", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"}
+_DEATHS = _STOPPED | {"BOOT_FAIL", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"}
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})")
 _MINUTES_PER_DAY = 24 * 60
+
+
+class SilentError(MessiError):
+    """Slurm does not answer."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,19 @@ class Task:
     @property
     def ended(self) -> bool:
         """Whether it no longer runs or waits."""
-        return self.state in _ENDED
+        return self.died or self.state == "COMPLETED"
+
+    @property
+    def died(self) -> bool:
+        """Whether it was stopped. A completed one has done its runs, but a shared disk may show them seconds later."""
+        return self.state in _DEATHS
 
     def exit_code(self) -> str:
         """Return the exit code, and the signal after a colon."""
-        return _fields(_ask("scontrol", "--oneliner", "show", "job", self.id) or "").get("ExitCode", "unknown")
+        try:
+            return _fields(_ask("scontrol", "--oneliner", "show", "job", self.id))["ExitCode"]
+        except SilentError:
+            return "unknown"
 
 
 @dataclass(frozen=True)
@@ -50,10 +62,8 @@ def find_partition(name: str | None) -> Partition:
             "The Slurm launcher needs the command sbatch, which this machine does not have; run messi on a login node "
             "of the cluster, or use --launcher local."
         )
-    answer = _ask("scontrol", "--oneliner", "show", "partition")
-    if answer is None:
-        raise MessiError("Slurm does not answer; check with 'scontrol ping' that its controller is up.")
-    partitions = {fields["PartitionName"]: fields for fields in map(_fields, answer.splitlines()) if fields}
+    lines = _ask("scontrol", "--oneliner", "show", "partition").splitlines()
+    partitions = {fields["PartitionName"]: fields for fields in map(_fields, lines) if fields}
     default = next((known for known, fields in partitions.items() if fields.get("Default") == "YES"), None)
     chosen = name or default
     if chosen is None:
@@ -85,21 +95,18 @@ def minutes(time: str) -> int:
 
 def largest_array() -> int:
     """Return the largest number of tasks of a job array."""
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", _ask("scontrol", "show", "config") or "", re.MULTILINE)
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", _ask("scontrol", "show", "config"), re.MULTILINE)
     return int(found[1]) if found else 1
 
 
-def find_tasks(job_name: str) -> Mapping[tuple[str, int], Task] | None:
-    """Return the tasks of the user's jobs of a name, by their job's comment and their number; None without an answer.
+def find_tasks(job_name: str) -> Mapping[tuple[str, int], Task]:
+    """Return the tasks of the user's jobs of a name, by their job's comment and their number.
 
     Slurm forgets a job some minutes after its end.
     """
     wanted = ("--noheader", "--array", "--states=all", f"--name={job_name}", "--format=%F|%K|%T|%N|%k")
-    answer = _ask("squeue", "--me", *wanted)
-    if answer is None:
-        return None
     tasks = {}
-    for line in answer.splitlines():
+    for line in _ask("squeue", "--me", *wanted).splitlines():
         job, number, state, node, comment = line.split("|", 4)
         is_array = number.isdigit()
         task = Task(f"{job}_{number}" if is_array else job, state, node)
@@ -109,7 +116,7 @@ def find_tasks(job_name: str) -> Mapping[tuple[str, int], Task] | None:
 
 def is_running(job: str) -> bool:
     """Return whether a job runs and has not been cancelled."""
-    return (_ask("squeue", "--noheader", f"--jobs={job}", "--format=%T") or "").strip() == "RUNNING"
+    return _ask("squeue", "--noheader", f"--jobs={job}", "--format=%T").strip() == "RUNNING"
 
 
 def cancel(job_name: str) -> None:
@@ -117,10 +124,13 @@ def cancel(job_name: str) -> None:
     _ask("scancel", "--me", f"--name={job_name}")
 
 
-def _ask(*command: str) -> str | None:
-    """Return the output of a command, or None if it failed."""
+def _ask(*command: str) -> str:
+    """Return the output of a command."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    return done.stdout if done.returncode == 0 else None
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise SilentError(f"Slurm does not answer ({said}); check with 'scontrol ping' that its controller is up.")
+    return done.stdout
 
 
 def _fields(line: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import os
 import platform
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,8 +42,9 @@ class SlurmJob:
             self._do_runs()
         except Interrupted as stop:
             log(str(stop))
-            if self.runs and is_running(job_id()):  # otherwise it was cancelled
+            if is_running(os.environ["SLURM_JOB_ID"]):  # otherwise it was cancelled
                 requeue(signal.SIGUSR2, None)  # exits
+            sys.exit(f"The job was stopped by {signal.Signals(stop.signal).name}.")
 
     def checkpoint(self) -> "DelayedSubmission":
         """Return what the requeued job must do; submitit calls this."""
@@ -55,6 +57,7 @@ class SlurmJob:
             name, planned = self.runs[0]
             folder = RunDir(self.plan / "runs" / name)
             before = _changed(folder)
+            self._link_log(name)
             log(f"{name}: {'resumed' if before else 'started'}")
             try:
                 reason = do_run(planned, folder.path)
@@ -66,6 +69,15 @@ class SlurmJob:
             if reason:
                 write_failure(self.plan, name, reason)
             self.runs = self.runs[1:]
+
+    def _link_log(self, name: str) -> None:
+        """Let ``PLAN/slurm/NAME.log`` lead to the output of this job."""
+        from submitit import JobEnvironment  # noqa: PLC0415 (an extra)
+
+        output: Path = JobEnvironment().paths.stdout
+        link = self.plan / "slurm" / f"{name}.log"
+        link.unlink(missing_ok=True)
+        link.symlink_to(output.relative_to(link.parent))
 
 
 def _use_signals() -> "Callable[[int, FrameType | None], object]":
@@ -90,11 +102,6 @@ def _use_signals() -> "Callable[[int, FrameType | None], object]":
 def _changed(folder: RunDir) -> int:
     """Return when the checkpoint of a run was last written; 0 if there is none."""
     return folder.last.stat().st_mtime_ns if folder.last.exists() else 0
-
-
-def job_id() -> str:
-    """Return the number of this job."""
-    return os.environ["SLURM_JOB_ID"]
 
 
 def log(text: str) -> None:
