@@ -160,10 +160,9 @@ class _Jobs:
         write_text(self._batch_file(batch), json.dumps([[_work(run) for run in group] for group in groups]))
         for run in runs:
             self._plan.forget_failure(run)
-        jobs = [
-            SlurmJob(self._folder.parent, [(run.name, run.to_dict()) for run in group], self._launcher.cpus_per_run)
-            for group in groups
-        ]
+        device = "cuda" if self._parameters["gpus_per_node"] else "cpu"
+        works = [[(run.name, run.to_dict()) for run in group] for group in groups]
+        jobs = [SlurmJob(self._folder.parent, work, self._launcher.cpus_per_run, device) for work in works]
         own = {"job_name": self.name, "comment": batch, "dependency": self._dependency(runs)}
         _submit(self._folder / "jobs", jobs, self._parameters | own)
         for number, group in enumerate(groups):
