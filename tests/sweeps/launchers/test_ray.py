@@ -61,7 +61,7 @@ from messi.sweeps.launchers.ray import Ray
 from messi.sweeps.plan import Plan, PlannedRun
 
 config = RunConfig.from_dict(json.loads({config!r}), files=[{file!r}])
-launcher = Ray(address={address!r}, shared_disk={shared_disk}, send_every=0.1)
+launcher = Ray(address={address!r}, shared_disk={shared_disk!r}, send_every=0.1)
 launcher.launch(Plan(Path({folder!r}), [PlannedRun({{"seed": 0}}, config)]))
 """
 COMPARED = ("run.json", "records.jsonl", "model.safetensors", "result.json", "seen.safetensors")
@@ -174,7 +174,7 @@ def test_a_stopped_or_killed_driver_is_repeated_to_the_same_bits(tmp_path: Path,
     """First Ctrl-C, which sends the checkpoint back; then a kill, after which the node's process stops by itself."""
     one = logging_run(tmp_path, 0)
     plan = Plan(tmp_path / "plan", [one])
-    for number, shared_disk in ((signal.SIGINT, False), (signal.SIGKILL, True)):
+    for number, shared_disk in ((signal.SIGINT, "no"), (signal.SIGKILL, "yes")):
         script = DRIVER.format(
             config=json.dumps(one.config.to_dict()),
             file=str(tmp_path / "logs.py"),
@@ -228,7 +228,11 @@ def test_a_folder_or_data_that_a_node_cannot_have_is_named(
     work_elsewhere(monkeypatch)
     monkeypatch.setattr(sent_files, "_MOST_DATA", 10)
     for run_, options, words in (
-        (planned(0), {"shared_disk": True}, "does not see the folder .*plan; choose a folder on a disk that all nodes"),
+        (
+            planned(0),
+            {"shared_disk": "yes"},
+            "does not see the folder .*plan; choose a folder on a disk that all",
+        ),
         (
             planned(0, data=Arrays(path="table.csv")),
             {},
@@ -267,7 +271,7 @@ def test_a_run_of_a_lost_node_resumes_on_another_node(tmp_path: Path, cluster: A
 
     thread = threading.Thread(target=lose_a_node)
     thread.start()
-    Ray(shared_disk=False, send_every=0.1).launch(plan)
+    Ray(shared_disk="no", send_every=0.1).launch(plan)
     thread.join()
     assert [outcome.state for outcome in plan.outcomes()] == ["done", "done"]
     taken = sorted((steps(tmp_path, seed) for seed in (0, 1)), key=len)

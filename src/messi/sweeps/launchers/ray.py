@@ -15,7 +15,7 @@ from messi.core.errors import MessiError
 from messi.core.registry import read_own_file
 from messi.sweeps.launchers.common.base import Launcher
 from messi.sweeps.launchers.common.ray_driver import RayDriver, located_data, token_in
-from messi.sweeps.launchers.common.ray_worker import RayWorker, Workplace
+from messi.sweeps.launchers.common.ray_worker import RayWorker, SharedDisk, Workplace
 from messi.sweeps.one_run import own_files_of
 from messi.sweeps.plan import Outcome, Plan
 
@@ -34,8 +34,8 @@ class Ray(Launcher):
     """GPUs of a run, such as 0.25 for four runs per GPU; by default 1 if the cluster has GPUs."""
     at_a_time: Annotated[int, Bounds(minimum=1)] | None = None
     """Maximum number of runs at a time; by default as many as the cluster has room for."""
-    shared_disk: bool | None = None
-    """Whether all nodes see the plan's folder; by default each node is tested. Otherwise run folders are sent back."""
+    shared_disk: SharedDisk = "detect"
+    """Whether the nodes see the plan's folder; run folders are sent back from nodes that do not."""
     send_every: Annotated[float, Bounds(above=0)] = 60.0
     """Without a shared disk: seconds after which changed files of a run, such as its checkpoint, are sent back."""
 

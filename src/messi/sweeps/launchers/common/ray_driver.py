@@ -111,10 +111,10 @@ class RayDriver:
             raise MessiError(
                 f"The node {arrival.host} has messi {arrival.version} instead of {version()}; install the same version."
             )
-        if self._workplace.shared_disk and not arrival.shared_disk:
+        if self._workplace.shared_disk == "yes" and not arrival.shared_disk:
             raise MessiError(
                 f"The node {arrival.host} does not see the folder {self._plan.folder.absolute()}; choose a folder on a "
-                "disk that all nodes share with --out, or omit --shared-disk."
+                "disk that all nodes share with --out, or omit --shared-disk yes."
             )
         worker.arrived, worker.shared_disk = True, arrival.shared_disk
         if arrival.missing:
@@ -255,6 +255,8 @@ def located_data(run: Planned) -> dict[str, str]:
 def token_in(folder: Path) -> Iterator[str]:
     """Write a file by which a node recognises the folder; a folder of the same name elsewhere does not have it."""
     folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob("ray-*.tmp"):  # by a driver that was killed
+        left.unlink(missing_ok=True)
     token = folder / f"ray-{secrets.token_hex(8)}.tmp"
     token.touch()
     try:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from messi.core.info import version
 from messi.core.lock import BusyError, always, locked
@@ -23,6 +23,7 @@ from messi.data.disk import received_home
 from messi.sweeps.launchers.common.run_process import RunProcess
 from messi.sweeps.launchers.common.sent_files import Files, changed_files, keep_data, stamps, write_files
 
+SharedDisk = Literal["detect", "yes", "no"]
 _LOOK_AGAIN = 1.0
 """Seconds between two looks at the files of a run."""
 _WAIT_FOR_LOCK = 60.0
@@ -37,7 +38,7 @@ class Workplace:
     """The driver's working folder, which paths are relative to."""
     token: str
     """The path of a file in the plan's folder."""
-    shared_disk: bool | None
+    shared_disk: SharedDisk
     data: tuple[str, ...]
     """Paths of data."""
     own_files: Mapping[str, bytes]
@@ -102,7 +103,7 @@ class RayWorker:
         self._scratch: Path | None = None
         self._held = contextlib.ExitStack()
         seen = Path(workplace.cwd, workplace.token).exists()
-        if not (seen if workplace.shared_disk is None else workplace.shared_disk and seen):
+        if not seen or workplace.shared_disk == "no":
             self._scratch = self._held.enter_context(_scratch_folder())
         with contextlib.suppress(OSError):  # a folder that is only on the driver's machine
             os.chdir(workplace.cwd)
