@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from messi.algorithms.common.base import ALGORITHMS
+from messi.cli.main import main
 from messi.core.errors import MessiError
 from messi.engine.run import run
 from messi.sweeps.launchers import slurm
@@ -149,6 +150,19 @@ def test_a_job_that_dies_or_is_cancelled_is_recorded_with_its_reason(tmp_path: P
     cancelled = f"The Slurm job {job}_0 on {node} ended with CANCELLED by a user or an administrator; see {log}."
     assert outcomes[0].reason == cancelled
     assert outcomes[2].reason.startswith(f"The Slurm job {job}_1 on {node} ended with FAILED (exit code 137:0); see ")
+
+
+def test_a_detached_command_exits_without_results_and_a_repeated_one_submits_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "domain_growth", "--scale", "small", "--out", str(tmp_path / "plan"), "--launcher", "slurm"]
+    command += ["--detach", "--runs-per-job", "6", "--at-a-time", "1", "--sbatch", "begin=now+3600"]
+    for _ in range(2):
+        assert main(command) == 0
+        assert "runs to do: 12, in 2 Slurm jobs, 1 at a time" in capsys.readouterr().out
+        assert squeue("%T") == ["PENDING"] * 2
+    assert not (tmp_path / "plan" / "report.html").exists()
+    subprocess.run(["scancel", "--me"], check=True)
 
 
 @pytest.mark.parametrize(
