@@ -179,8 +179,7 @@ class Plan:
 
     def note_failure(self, run: Planned, reason: str) -> None:
         """Write the reason for a failure next to the runs, because the run may not have a folder yet."""
-        self._failure(run).parent.mkdir(parents=True, exist_ok=True)
-        write_text(self._failure(run), f"{reason}\n")
+        write_failure(self.folder, run.name, reason)
 
     def forget_failure(self, run: Planned) -> None:
         """Delete the reason for an earlier failure, before a new attempt."""
@@ -210,4 +209,15 @@ class Plan:
         return folder.is_finished(run.config.resolved().to_dict(), version(), origin)
 
     def _failure(self, run: Planned) -> Path:
-        return self.folder / "failed" / f"{run.name}.txt"
+        return _failure_file(self.folder, run.name)
+
+
+def write_failure(plan: Path, name: str, reason: str) -> None:
+    """Write the reason for the failure of a run into the folder of its plan; a job on another machine does this."""
+    file = _failure_file(plan, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, f"{reason}\n")
+
+
+def _failure_file(plan: Path, name: str) -> Path:
+    return plan / "failed" / f"{name}.txt"
