@@ -9,10 +9,9 @@ import tyro
 
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import say
-from messi.cli.common.plan_command import chosen_launcher, run_study
+from messi.cli.common.plan_command import chosen_launcher, only_given, run_study
 from messi.cli.common.progress import data_progress
-from messi.core.config import OPEN
-from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.config import RunConfig
 from messi.models.encoder import EncoderConfig
 from messi.studies.common.hold_out import find_data_set
 from messi.studies.common.output import write_results
@@ -97,10 +96,7 @@ def _from_options(arguments: list[str], chosen: argparse.Namespace) -> int:
             environment: Options of the launcher.
 
         """
-        # Defaults depend on data and method, so only what differs from the shown ones is a setting.
-        shown, given = default.training, options.training
-        same = [name for name in TrainingConfig.open_fields() if getattr(given, name) == getattr(shown, name)]
-        training = dataclasses.replace(given, **dict.fromkeys(same, OPEN))
+        training = only_given(options.training, default.training)
         study = dataclasses.replace(options, training=training).plan(data_progress())
         return _compare(study, out or study.default_folder, environment, final=final, dry_run=dry_run)
 

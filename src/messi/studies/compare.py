@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
-from messi.algorithms.common.base import ALGORITHMS
 from messi.core.config import Bounds, Config
 from messi.core.errors import MessiError
-from messi.core.registry import short_name
 from messi.core.run_documents import ExpectedAccuracy
 from messi.core.rundir import PLAN, RunDir, folder_name
 from messi.data.find import data_label
@@ -24,7 +22,7 @@ from messi.reports.table import Cell, Column, Row, Table
 from messi.studies.common.base import Study
 from messi.studies.common.final_model import FinalModel, final_folder
 from messi.studies.common.hold_out import Group, Task, find_data_set, find_task, group_labels
-from messi.studies.common.methods import build_method, method_label, name_and_settings, vary_methods
+from messi.studies.common.methods import build_method, method_label, permit_methods, vary_methods
 from messi.studies.common.recommendation import Recommendation, recommend
 from messi.studies.common.results import Results, Value, diagnostic, source_accuracy, target_accuracy
 from messi.sweeps.plan import Outcome, PlannedRun
@@ -76,11 +74,7 @@ class Compare(Study):
     def from_dict(cls, values: dict[str, Any], *, files: Collection[str | Path] = ()) -> Self:
         """Restore a comparison; a method in a user's own file is only accepted if the caller names the file."""
         study = super().from_dict(values, files=files)
-        named = {short_name(str(file)) for file in files}
-        for text in study.methods:
-            name, _ = name_and_settings(text)
-            if short_name(name) not in named:
-                ALGORITHMS.permitted(name, None, ())
+        permit_methods(study.methods, files)
         return study
 
     @property

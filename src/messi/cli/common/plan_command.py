@@ -1,12 +1,15 @@
 """What every command that runs a plan does: dry run, check, launch, report."""
 
 import argparse
+import dataclasses
 import time
 from collections import Counter
 from pathlib import Path
 
 from messi.cli.common.output import Row, print_rows, say
 from messi.cli.common.progress import data_progress
+from messi.core.config import OPEN
+from messi.engine.config import TrainingConfig
 from messi.studies.common.base import Study
 from messi.studies.common.output import write_results
 from messi.studies.common.plan_file import refuse_other_plan, write_plan
@@ -24,6 +27,12 @@ def chosen_launcher(arguments: list[str]) -> Launcher:
     return launcher
 
 
+def only_given(training: TrainingConfig, shown: TrainingConfig) -> TrainingConfig:
+    """Return the settings that differ from the defaults in --help; the defaults of a run depend on data and method."""
+    same = [name for name in TrainingConfig.open_fields() if getattr(training, name) == getattr(shown, name)]
+    return dataclasses.replace(training, **dict.fromkeys(same, OPEN))
+
+
 def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> int:
     """Do the runs of a study that are not finished and write its results; return the exit code, 1 if a run failed."""
     refuse_other_plan(study, out)
@@ -34,10 +43,14 @@ def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> 
         print_rows([_row(outcome) for outcome in plan.outcomes()])
         say(f"{len(plan.runs)} runs; {study.extent}")
         return 0
+    launcher.check()
     check_data_and_weights(plan, data_progress())
     write_plan(study, out)
     _launch(study, out, launcher)
     outcomes = study.plan(out).outcomes()
+    if left := sum(outcome.state in ("waiting", "started") for outcome in outcomes):
+        say(f"{left} of {len(outcomes)} runs are left to their jobs; repeat the command for the results")
+        return 0
     written = write_results(study, outcomes, out)
     say(*written.document.split("\n"), *written.left_out)
     say(f"tables  {out / 'tables'}")

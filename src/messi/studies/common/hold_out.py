@@ -46,7 +46,7 @@ def find_task(config: RunConfig, hold_out: Sequence[str], progress: DataProgress
     official = config.resolved().training.split == "official"
     if official and hold_out:
         raise MessiError("--hold-out cannot be used with the official split of the data; use --split stratified.")
-    domains = _domains(data, progress)
+    domains = domain_names(data, progress)
     if hold_out:
         groups = hold_out_groups(hold_out, domains)
     elif not (config.target or official) and len(data.default_targets(domains)) > MOST_RUNS:
@@ -71,7 +71,7 @@ def find_data_set(text: str) -> DataConfig:
     return dataclasses.replace(data, **{key: from_text(types[key], value) for key, value in settings.items()})
 
 
-def _domains(data: DataConfig, progress: DataProgress) -> Sequence[str]:
+def domain_names(data: DataConfig, progress: DataProgress) -> Sequence[str]:
     """Return the names of the domains; listing images is enough, decoding them would take long."""
     found = data.listing(progress) if isinstance(data, ImageData) else data.load(progress)
     return found.domain_names

@@ -3,8 +3,9 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
@@ -66,6 +67,15 @@ def vary_methods(methods: Sequence[str], axes: Sequence[str]) -> tuple[str, ...]
             *([f"{key}={value}" for value in listed] for key, listed in values.items() if key in fields[text])
         )
     )
+
+
+def permit_methods(methods: Sequence[str], files: Collection[str | Path]) -> None:
+    """Raise for a method in a user's own file that is not one of ``files``: reading a plan must not execute it."""
+    named = {short_name(str(file)) for file in files}
+    for text in methods:
+        name, _ = name_and_settings(text)
+        if short_name(name) not in named:
+            ALGORITHMS.permitted(name, None, ())
 
 
 def _axis(text: str) -> tuple[str, list[str]]:
