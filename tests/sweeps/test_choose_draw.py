@@ -49,7 +49,7 @@ def test_the_rules_agree_with_numpy_on_random_records(rule: DrawRule) -> None:
         for draw in range(DRAWS)
         for seed in range(SEEDS)
     ]
-    random.shuffle(runs)  # type: ignore[arg-type]  # a list of any objects
+    random.shuffle(runs)
 
     for t, name in enumerate(DOMAINS):  # from here on, the rules in numpy
         alone = sets.index((t,))

@@ -72,7 +72,7 @@ def drawn_values(config: RunConfig, number: int, *, seed: int, space: Mapping[st
 
 def position(seed: int, field: str, number: int) -> float:
     """Return the random number from 0 to 1 of one draw of one field."""
-    return (derive_seed("search", seed, field, number) >> (63 - _BITS)) / 2**_BITS
+    return math.ldexp(derive_seed("search", seed, field, number) >> (63 - _BITS), -_BITS)
 
 
 def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:

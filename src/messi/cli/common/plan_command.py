@@ -1,12 +1,15 @@
 """What every command that runs a plan does: dry run, check, launch, report."""
 
 import argparse
+import dataclasses
 import time
 from collections import Counter
 from pathlib import Path
 
 from messi.cli.common.output import Row, print_rows, say
 from messi.cli.common.progress import data_progress
+from messi.core.config import OPEN
+from messi.engine.config import TrainingConfig
 from messi.studies.common.base import Study
 from messi.studies.common.output import write_results
 from messi.studies.common.plan_file import refuse_other_plan, write_plan
@@ -22,6 +25,12 @@ def chosen_launcher(arguments: list[str]) -> Launcher:
     chosen, _ = first.parse_known_args(arguments)
     launcher: Launcher = LAUNCHERS.config(chosen.launcher)()
     return launcher
+
+
+def only_given(training: TrainingConfig, shown: TrainingConfig) -> TrainingConfig:
+    """Return the settings that differ from the defaults in --help; the defaults of a run depend on data and method."""
+    same = [name for name in TrainingConfig.open_fields() if getattr(training, name) == getattr(shown, name)]
+    return dataclasses.replace(training, **dict.fromkeys(same, OPEN))
 
 
 def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> int:
