@@ -162,6 +162,11 @@ def test_a_detached_command_exits_without_results_and_a_repeated_one_submits_not
         assert "runs to do: 12, in 2 Slurm jobs, 1 at a time" in capsys.readouterr().out
         assert squeue("%T") == ["PENDING"] * 2
     assert not (tmp_path / "plan" / "report.html").exists()
+    (batch,) = (tmp_path / "plan" / "slurm" / "batches").iterdir()
+    for damage in ("[", "[[]]", "7"):
+        batch.write_text(damage)
+        assert main(command) == 2
+        assert capsys.readouterr().err.startswith(f"messi: {batch} is damaged; type: scancel --name=messi-plan-")
     subprocess.run(["scancel", "--me"], check=True)
 
 

@@ -235,10 +235,15 @@ class _Jobs:
     def _works(self, place: _Place) -> list[str]:
         """Return the work of a task; none if the plan's folder was deleted since then."""
         batch, number = place
-        if not self._batch_file(batch).exists():
+        file = self._batch_file(batch)
+        if not file.exists():
             return []
-        works: list[str] = json.loads(self._batch_file(batch).read_text(encoding="utf-8"))[number]
-        return works
+        try:
+            return [str(work) for work in json.loads(file.read_text(encoding="utf-8"))[number]]
+        except (ValueError, TypeError, LookupError) as error:
+            raise MessiError(
+                f"{file} is damaged; type: scancel --name={self.name}, then repeat the command."
+            ) from error
 
     def _batch_file(self, batch: str) -> Path:
         return self._folder / "batches" / f"{batch}.json"

@@ -63,15 +63,18 @@ class SlurmJob:
             self._link_log(name)
             log(f"{name}: {'resumed' if before else 'started'}")
             try:
-                reason = do_run(planned, folder.path, self.device)
+                self._end(name, do_run(planned, folder.path, self.device))
             except Interrupted as stop:
-                if stop.signal != signal.SIGUSR2 or _changed(folder) != before:
+                if stop.signal == signal.SIGUSR2 and _changed(folder) == before:
+                    self._end(name, NO_PROGRESS)  # a requeued job would not get further
+                if self.runs:
                     raise
-                reason = NO_PROGRESS  # a requeued job would not get further
-            log(f"{name}: {reason or 'done'}")
-            if reason:
-                write_failure(self.plan, name, reason)
-            self.runs = self.runs[1:]
+
+    def _end(self, name: str, reason: str | None) -> None:
+        log(f"{name}: {reason or 'done'}")
+        if reason:
+            write_failure(self.plan, name, reason)
+        self.runs = self.runs[1:]
 
     def _link_log(self, name: str) -> None:
         """Let ``PLAN/slurm/NAME.log`` lead to the output of this job."""
