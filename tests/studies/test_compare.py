@@ -83,7 +83,7 @@ def test_the_ranking_by_hand(tmp_path: Path) -> None:
     assert shown is not None
     assert shown.mean == pytest.approx(55)
     assert "**coral**. It is better than erm by +10.0 points" in words
-    assert "Not distinguishable from erm with these seeds: messi steps=9, −1.0 points" in words
+    assert "Not distinguishable from erm with these seeds: messi steps=9, \u22121.0 points" in words
     assert "**67.5 %, from 50.0 % to 80.0 %, on 3 held-out domains (2 seeds)**" in words
     assert "It is not a test result" in words
 
