@@ -5,11 +5,14 @@
 A run takes about two seconds on one core: the number of steps is measured first. Before anything is timed, the files of
 some runs are compared between launchers. The times include everything: processes that start, a local Ray cluster that
 starts and ends, and loading torch. They say something only on a machine that does nothing else, so the table states the
-load before each plan.
+load before each plan. Slurm is timed if a cluster answers, such as the one that
+``python -m tests.slurm_cluster python benchmarks/bench_launchers.py`` starts on this machine.
 """
 
 import argparse
 import os
+import shutil
+import subprocess
 import tempfile
 import time
 from dataclasses import replace
@@ -26,6 +29,7 @@ from messi.engine.run import run
 from messi.sweeps.launchers.common.base import Launcher
 from messi.sweeps.launchers.local import Local
 from messi.sweeps.launchers.ray import Ray
+from messi.sweeps.launchers.slurm import Slurm
 from messi.sweeps.plan import Plan, PlannedRun
 
 CORES = len(os.sched_getaffinity(0))
@@ -34,6 +38,9 @@ LAUNCHERS: dict[str, Launcher] = {
     "ray": Ray(gpus_per_run=0, at_a_time=CORES),
     "ray, run folders sent back": Ray(gpus_per_run=0, at_a_time=CORES, shared_disk="no"),
 }
+if shutil.which("sinfo") and subprocess.run(["sinfo"], capture_output=True, check=False).returncode == 0:  # noqa: S607
+    slurm = Slurm(gpus_per_run=0, at_a_time=CORES)
+    LAUNCHERS |= {"slurm": slurm, "slurm, 25 runs per job": replace(slurm, runs_per_job=25)}
 SECONDS, PROBE_STEPS, COMPARED = 2.0, 400, ("run.json", "records.jsonl", "model.safetensors", "result.json")
 
 

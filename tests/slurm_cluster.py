@@ -38,11 +38,15 @@ SlurmdPidFile={folder}/d.pid
 SlurmctldLogFile={folder}/ctld.log
 SlurmdLogFile={folder}/d.log
 ReturnToService=2
+SlurmdParameters=config_overrides
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 KillWait=5
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 NodeName={host} CPUs={cpus} RealMemory=1000 State=UNKNOWN
-PartitionName=all Nodes={host} Default=YES DefaultTime=30 MaxTime=60 State=UP
+PartitionName=all Nodes={host} Default=YES DefaultTime=30 MaxTime=60 State=UP GraceTime=60
+PartitionName=urgent Nodes={host} PriorityTier=9 State=UP
 """
 
 
@@ -53,10 +57,12 @@ def missing() -> list[str]:
 
 
 @contextmanager
-def slurm_cluster(*, cpus: int = 2, hidden: Path | None = None) -> Iterator[Path]:
+def slurm_cluster(*, cpus: int = 3, hidden: Path | None = None) -> Iterator[Path]:
     """Start Slurm, let this process and its children use it, and stop it.
 
-    ``hidden`` is a folder that the node cannot see; hiding it requires root.
+    ``cpus`` may be more than this machine has. Jobs of the partition ``urgent`` preempt those of ``all``, the default
+    one, after a minute or as soon as they give way. ``hidden`` is a folder that the node cannot see; only root can hide
+    it.
     """
     with tempfile.TemporaryDirectory(prefix="messi-slurm-") as name:
         folder = Path(name)

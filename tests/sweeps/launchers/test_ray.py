@@ -4,6 +4,7 @@ import functools
 import importlib
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -201,10 +202,31 @@ def test_ray_must_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         Ray().launch(Plan(tmp_path, [planned(0)]))
 
 
-def test_an_unreachable_cluster_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("greeting", "reason"),
+    [(None, ".*refused"), (b"", "timed out"), (b"HTTP/1.1 400 Bad Request", "what answers there is not Ray")],
+)
+def test_an_unreachable_cluster_is_named(
+    greeting: bytes | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing may listen at the address, or something that says nothing, or something else than Ray."""
     pytest.importorskip("ray")
-    with pytest.raises(MessiError, match=r"^The Ray cluster 127.0.0.1:1 cannot be reached \(.*refused\); check --"):
-        Ray(address="127.0.0.1:1").launch(Plan(tmp_path, [planned(0)]))
+    monkeypatch.setattr(ray_module, "_CONNECT_WITHIN", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        if greeting is None:
+            server.close()
+        else:
+            threading.Thread(target=lambda: answer(server, greeting), daemon=True).start()
+        with pytest.raises(MessiError, match=rf"^The Ray cluster {address} cannot be reached \({reason}\); check --ad"):
+            Ray(address=address).launch(Plan(tmp_path, [planned(0)]))
+
+
+def answer(server: socket.socket, greeting: bytes) -> None:
+    connection, _ = server.accept()
+    connection.sendall(greeting)
+    time.sleep(2)
+    connection.close()
 
 
 @pytest.mark.parametrize(

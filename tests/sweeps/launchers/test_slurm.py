@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from messi.algorithms.common.base import ALGORITHMS
+from messi.cli.main import main
 from messi.core.errors import MessiError
 from messi.engine.run import run
 from messi.sweeps.launchers import slurm
@@ -51,7 +52,7 @@ def launch(plan: Plan, launcher: Slurm) -> list[Outcome]:
 def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end
+        assert time.monotonic() < end, squeue("%i %T %r")
         time.sleep(0.02)
 
 
@@ -91,10 +92,10 @@ Slurm().launch(Plan(Path({folder!r}), runs))
 
 
 def test_stopped_and_requeued_jobs_of_a_killed_launcher_end_with_the_same_bits(tmp_path: Path) -> None:
-    """Both runs wait in step 7. Slurm's warning before a time limit stops one; the other is requeued unwarned."""
+    """All runs wait in step 7. Slurm warns the first of a time limit, requeues the second and preempts the third."""
     (tmp_path / "waits.py").write_text(WAITS)
     waits = ALGORITHMS.config(str(tmp_path / "waits.py"))()
-    plan = Plan(tmp_path / "plan", [planned(seed, algorithm=waits) for seed in range(2)])
+    plan = Plan(tmp_path / "plan", [planned(seed, algorithm=waits) for seed in range(3)])
     configs = json.dumps([planned_run.config.to_dict() for planned_run in plan.runs])
     script = DRIVER.format(file=str(tmp_path / "waits.py"), configs=configs, folder=str(plan.folder))
     driver = subprocess.Popen([sys.executable, "-c", script])
@@ -102,19 +103,21 @@ def test_stopped_and_requeued_jobs_of_a_killed_launcher_end_with_the_same_bits(t
     wait_for(lambda: all(checkpoint.exists() for checkpoint in checkpoints) or driver.poll() is not None)
     driver.send_signal(signal.SIGKILL)
     assert driver.wait() == -signal.SIGKILL
-    before = [checkpoint.read_bytes() for checkpoint in checkpoints]
 
-    time.sleep(0.5)  # the checkpoint of step 4 exists, step 7 is near
+    time.sleep(1)  # the checkpoint of step 4 exists, step 7 is near
+    before = [checkpoint.read_bytes() for checkpoint in checkpoints]
     (job,) = set(squeue("%F"))
     subprocess.run(["scancel", "--signal=USR2", f"{job}_0"], check=True)
-    wait_for(lambda: checkpoints[0].read_bytes() != before[0])
     subprocess.run(["scontrol", "requeue", f"{job}_1"], check=True)
-    wait_for(lambda: squeue("%T") == ["PENDING", "PENDING"])
-    for number in range(2):  # by default Slurm starts a requeued job after two minutes
-        subprocess.run(["scontrol", "update", f"JobId={job}_{number}", "StartTime=now"], check=True)
-    assert [outcome.state for outcome in plan.outcomes()] == ["started", "started"]
+    wait_for(lambda: squeue("%T").count("PENDING") == 2)
+    subprocess.run(["srun", "--quiet", "--partition=urgent", "--ntasks=3", "true"], check=True)
+    wait_for(lambda: squeue("%T") == ["PENDING"] * 3)
+    assert not any(checkpoint.read_bytes() == old for checkpoint, old in zip(checkpoints, before, strict=True))
+    assert [outcome.state for outcome in plan.outcomes()] == ["started"] * 3
     (tmp_path / "open").touch()
-    assert [outcome.state for outcome in launch(plan, Slurm())] == ["done", "done"]
+    for number in range(3):  # by default Slurm starts a requeued job after two minutes
+        subprocess.run(["scontrol", "update", f"JobId={job}_{number}", "StartTime=now"], check=True)
+    assert [outcome.state for outcome in launch(plan, Slurm())] == ["done"] * 3
     assert len(list((plan.folder / "slurm" / "batches").iterdir())) == 1, "nothing was submitted twice"
     for number, planned_run in enumerate(plan.runs):
         run(planned_run.config, out=tmp_path / f"alone{number}", device="cpu")
@@ -149,10 +152,28 @@ def test_a_job_that_dies_or_is_cancelled_is_recorded_with_its_reason(tmp_path: P
     assert outcomes[2].reason.startswith(f"The Slurm job {job}_1 on {node} ended with FAILED (exit code 137:0); see ")
 
 
+def test_a_detached_command_exits_without_results_and_a_repeated_one_submits_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "domain_growth", "--scale", "small", "--out", str(tmp_path / "plan"), "--launcher", "slurm"]
+    command += ["--detach", "--runs-per-job", "6", "--at-a-time", "1", "--sbatch", "begin=now+3600"]
+    for _ in range(2):
+        assert main(command) == 0
+        assert "runs to do: 12, in 2 Slurm jobs, 1 at a time" in capsys.readouterr().out
+        assert squeue("%T") == ["PENDING"] * 2
+    assert not (tmp_path / "plan" / "report.html").exists()
+    (batch,) = (tmp_path / "plan" / "slurm" / "batches").iterdir()
+    for damage in ("[", "[[]]", "7"):
+        batch.write_text(damage)
+        assert main(command) == 2
+        assert capsys.readouterr().err.startswith(f"messi: {batch} is damaged; type: scancel --name=messi-plan-")
+    subprocess.run(["scancel", "--me"], check=True)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"partition": "al"}, "There is no partition named 'al'; available: all. Did you mean 'all'?"),
+        ({"partition": "al"}, "There is no partition named 'al'; available: all, urgent. Did you mean 'all'?"),
         ({"time": "1:01:00"}, "time must be at most 60 minutes in the partition all, but is '1:01:00'; use a shorter"),
         ({"time": "soon"}, "time must be a number of minutes, such as 90, or hours:minutes:seconds, such as 12:00:00"),
         ({"sbatch": ("nodelist=nowhere",)}, "Slurm refused the jobs: Batch job submission failed: Invalid node name"),
@@ -180,7 +201,7 @@ def test_a_folder_that_the_node_cannot_see_is_one_sentence(tmp_path: Path) -> No
     with slurm_cluster(hidden=tmp_path / "mine"):
         with pytest.raises(MessiError, match=f"cannot see the folder {plan.folder}/slurm; choose"):
             Slurm(at_a_time=1).launch(plan)
-        assert squeue("%F") == []
+        wait_for(lambda: squeue("%F") == [])
 
 
 def test_missing_programs_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,10 +43,14 @@ def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> 
         print_rows([_row(outcome) for outcome in plan.outcomes()])
         say(f"{len(plan.runs)} runs; {study.extent}")
         return 0
+    launcher.check()
     check_data_and_weights(plan, data_progress())
     write_plan(study, out)
     _launch(study, out, launcher)
     outcomes = study.plan(out).outcomes()
+    if left := sum(outcome.state in ("waiting", "started") for outcome in outcomes):
+        say(f"{left} of {len(outcomes)} runs are left to their jobs; repeat the command for the results")
+        return 0
     written = write_results(study, outcomes, out)
     say(*written.document.split("\n"), *written.left_out)
     say(f"tables  {out / 'tables'}")

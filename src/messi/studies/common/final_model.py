@@ -38,7 +38,7 @@ class FinalModel:
 
     def train(self, launcher: Launcher) -> None:
         """Train the model unless it is trained, and write it with the accuracy to expect on a new domain."""
-        launcher.launch(self.plan)
+        launcher.launch(self.plan, lambda _outcome: None)
         (outcome,) = self.plan.outcomes()
         if outcome.state != "done":
             why = outcome.reason.splitlines()[-1] if outcome.reason else "it was interrupted"

@@ -20,6 +20,8 @@ from messi.sweeps.one_run import own_files_of
 from messi.sweeps.plan import Outcome, Plan
 
 _CONNECT_WITHIN = 10.0
+_HTTP2_SETTINGS = b"\4"
+_HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _HTTP2_SETTINGS + bytes(5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +141,11 @@ def _fitting(node: dict[str, float], cpus: int, gpus: float) -> int:
 
 
 def _require_answer(address: str) -> None:
-    """Raise an OSError unless something answers: Ray itself would try for a minute."""
+    """Raise an OSError unless a gRPC server answers, as Ray's does: Ray itself would try for many minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=_CONNECT_WITHIN).close()
+        with socket.create_connection((host, int(port)), timeout=_CONNECT_WITHIN) as connection:
+            if os.environ.get("RAY_USE_TLS") != "1":
+                connection.sendall(_HTTP2_GREETING)
+                if connection.recv(9)[3:4] != _HTTP2_SETTINGS:
+                    raise ConnectionError("what answers there is not Ray")

@@ -72,7 +72,7 @@ class Slurm(Launcher):
     sbatch: tuple[str, ...] = ()
     """Further options of sbatch, such as account=vision qos=high exclusive."""
     detach: bool = False
-    """Submit the jobs and leave; repeating the command shows the results or continues."""
+    """Submit the jobs and exit; repeating the command reports the results."""
 
     def __post_init__(self) -> None:
         """Refuse an invalid time."""
@@ -81,15 +81,21 @@ class Slurm(Launcher):
             minutes(self.time)
 
     def describe(self, runs: int) -> str:
-        """Return how many jobs there will be."""
+        """Return the number of jobs, and how many run at a time."""
         jobs = math.ceil(runs / self.runs_per_job)
-        return f"in at most {jobs} Slurm jobs{f', {self.at_a_time} at a time' if self.at_a_time else ''}"
+        return f"in {jobs} Slurm job{'s' * (jobs > 1)}{f', {self.at_a_time} at a time' if self.at_a_time else ''}"
+
+    def check(self) -> None:
+        """Refuse a partition that does not exist and a time that it does not allow."""
+        self.parameters(find_partition(self.partition))
+        _submitit()
 
     def launch(self, plan: Plan, on_end: Callable[[Outcome], None] = lambda _outcome: None) -> None:
         """Submit every unfinished run that is not already in a job, and wait for all of them unless detached."""
         left = plan.unfinished()
         if not left:
             return
+        self.check()
         jobs = _Jobs(plan, self)
         jobs.submit([run for run in left if _work(run) not in jobs.places])
         if self.detach:
@@ -133,7 +139,6 @@ class _Jobs:
     def __init__(self, plan: Plan, launcher: Slurm) -> None:
         self._plan, self._launcher = plan, launcher
         self._parameters = launcher.parameters(find_partition(launcher.partition))
-        _submitit()
         self._folder = plan.folder.resolve() / "slurm"
         digest = hashlib.sha256(str(self._folder).encode()).hexdigest()[:6]
         self.name = f"messi-{re.sub(r'[^A-Za-z0-9.-]', '-', plan.folder.resolve().name)}-{digest}"
@@ -160,10 +165,9 @@ class _Jobs:
         write_text(self._batch_file(batch), json.dumps([[_work(run) for run in group] for group in groups]))
         for run in runs:
             self._plan.forget_failure(run)
-        jobs = [
-            SlurmJob(self._folder.parent, [(run.name, run.to_dict()) for run in group], self._launcher.cpus_per_run)
-            for group in groups
-        ]
+        device = "cuda" if self._parameters["gpus_per_node"] else "cpu"
+        works = [[(run.name, run.to_dict()) for run in group] for group in groups]
+        jobs = [SlurmJob(self._folder.parent, work, self._launcher.cpus_per_run, device) for work in works]
         own = {"job_name": self.name, "comment": batch, "dependency": self._dependency(runs)}
         _submit(self._folder / "jobs", jobs, self._parameters | own)
         for number, group in enumerate(groups):
@@ -231,10 +235,15 @@ class _Jobs:
     def _works(self, place: _Place) -> list[str]:
         """Return the work of a task; none if the plan's folder was deleted since then."""
         batch, number = place
-        if not self._batch_file(batch).exists():
+        file = self._batch_file(batch)
+        if not file.exists():
             return []
-        works: list[str] = json.loads(self._batch_file(batch).read_text(encoding="utf-8"))[number]
-        return works
+        try:
+            return [str(work) for work in json.loads(file.read_text(encoding="utf-8"))[number]]
+        except (ValueError, TypeError, LookupError) as error:
+            raise MessiError(
+                f"{file} is damaged; type: scancel --name={self.name}, then repeat the command."
+            ) from error
 
     def _batch_file(self, batch: str) -> Path:
         return self._folder / "batches" / f"{batch}.json"

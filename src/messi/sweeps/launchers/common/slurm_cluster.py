@@ -115,7 +115,7 @@ def find_tasks(job_name: str) -> Mapping[tuple[str, int], Task]:
 
 
 def is_running(job: str) -> bool:
-    """Return whether a job runs and has not been cancelled."""
+    """Return whether a job, or a task such as 12_3 of a job array, runs and has not been cancelled."""
     return _ask("squeue", "--noheader", f"--jobs={job}", "--format=%T").strip() == "RUNNING"
 
 

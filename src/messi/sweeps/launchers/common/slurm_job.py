@@ -1,6 +1,5 @@
 """What a Slurm job executes on its node: runs of a plan, with a checkpoint and a requeue before the time is up."""
 
-import os
 import platform
 import signal
 import sys
@@ -20,6 +19,7 @@ from messi.sweeps.one_run import do_run
 from messi.sweeps.plan import write_failure
 
 if TYPE_CHECKING:  # an extra; whoever submits or executes a job has it
+    from submitit import JobEnvironment
     from submitit.helpers import DelayedSubmission
 
 NO_PROGRESS = "The time limit of the Slurm job was reached before the run made any progress; allow more with --time."
@@ -33,6 +33,7 @@ class SlurmJob:
     runs: list[tuple[str, dict[str, Any]]]
     """The name and the plain values of each run that is left."""
     threads: int
+    device: str
 
     def __call__(self) -> None:
         """Do the runs. Slurm's warning before the time limit, and preemption, end in a checkpoint and a requeue."""
@@ -41,8 +42,10 @@ class SlurmJob:
         try:
             self._do_runs()
         except Interrupted as stop:
+            for number in (signal.SIGTERM, signal.SIGUSR2):  # Slurm may send more of them
+                signal.signal(number, signal.SIG_IGN)
             log(str(stop))
-            if is_running(os.environ["SLURM_JOB_ID"]):  # otherwise it was cancelled
+            if is_running(_job().job_id):  # otherwise it was cancelled
                 requeue(signal.SIGUSR2, None)  # exits
             sys.exit(f"The job was stopped by {signal.Signals(stop.signal).name}.")
 
@@ -60,24 +63,30 @@ class SlurmJob:
             self._link_log(name)
             log(f"{name}: {'resumed' if before else 'started'}")
             try:
-                reason = do_run(planned, folder.path)
+                self._end(name, do_run(planned, folder.path, self.device))
             except Interrupted as stop:
-                if stop.signal != signal.SIGUSR2 or _changed(folder) != before:
+                if stop.signal == signal.SIGUSR2 and _changed(folder) == before:
+                    self._end(name, NO_PROGRESS)  # a requeued job would not get further
+                if self.runs:
                     raise
-                reason = NO_PROGRESS  # a requeued job would not get further
-            log(f"{name}: {reason or 'done'}")
-            if reason:
-                write_failure(self.plan, name, reason)
-            self.runs = self.runs[1:]
+
+    def _end(self, name: str, reason: str | None) -> None:
+        log(f"{name}: {reason or 'done'}")
+        if reason:
+            write_failure(self.plan, name, reason)
+        self.runs = self.runs[1:]
 
     def _link_log(self, name: str) -> None:
         """Let ``PLAN/slurm/NAME.log`` lead to the output of this job."""
-        from submitit import JobEnvironment  # noqa: PLC0415 (an extra)
-
-        output: Path = JobEnvironment().paths.stdout
         link = self.plan / "slurm" / f"{name}.log"
         link.unlink(missing_ok=True)
-        link.symlink_to(output.relative_to(link.parent))
+        link.symlink_to(_job().paths.stdout.relative_to(link.parent))
+
+
+def _job() -> "JobEnvironment":
+    from submitit import JobEnvironment  # noqa: PLC0415 (an extra)
+
+    return JobEnvironment()
 
 
 def _use_signals() -> "Callable[[int, FrameType | None], object]":
