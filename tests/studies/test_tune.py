@@ -156,6 +156,10 @@ def test_the_oracle_reads_the_other_part_of_the_target_after_the_last_step_and_i
     for name in ("accuracy.md", "accuracy.tex", "accuracy.csv", "draws.md", "domainbed.md", "domainbed.tex"):
         assert "ORACLE" in (tmp_path / "tables" / name).read_text()
     assert "chosen by labels of the target" in (tmp_path / "tables" / "README.md").read_text()
+    planned = study.runs()[0].config
+    whole = dataclasses.replace(planned, training=dataclasses.replace(planned.training, target_part="all"))
+    with pytest.raises(MessiError, match=r"selection 'oracle' requires a target .* add --target-part in"):
+        run(whole, out=tmp_path / "whole", device="cpu")
     usual = tune(draws=2, seeds=2).report(Results(tune(draws=2, seeds=2).plan(tmp_path).outcomes()))
     assert all("oracle" not in str(section).lower() for section in usual)
 

@@ -150,10 +150,7 @@ class Tune(Study):
 
     def report(self, results: Results) -> list[Section]:
         """Return the accuracies, the chosen draws with their settings, and the same table as DomainBed prints it."""
-        found = {
-            method: Draws(results.where(method=method), self._targets, self.rule, self.all_seeds())
-            for method in self.by_label
-        }
+        found = self._draws(results)
         stated = self._provenance(results)
         head = f"Dataset: {stated.data}, model selection method: {TITLES[self.rule]}"
         accuracies = {method: draws.chosen_accuracies() for method, draws in found.items()}
@@ -166,6 +163,22 @@ class Tune(Study):
             Text("options", "\n\n".join(["## Options for a new domain", *options])),
             Text("domainbed", f"## In DomainBed's format\n\n```text\n{text}\n```", {"domainbed.tex": latex}),
         ]
+
+    def featured(self, results: Results) -> list[Outcome]:
+        """Return the runs of the chosen draws."""
+        chosen = {
+            (method, target, draws.chosen(target))
+            for method, draws in self._draws(results).items()
+            for target in self._targets
+        }
+        names = ("method", "target", "draw")
+        return [one for one in results.outcomes if tuple(one.labels[name] for name in names) in chosen]
+
+    def _draws(self, results: Results) -> dict[str, Draws]:
+        return {
+            method: Draws(results.where(method=method), self._targets, self.rule, self.all_seeds())
+            for method in self.by_label
+        }
 
     def check(self) -> None:
         """Raise for an unknown method or setting, and for a range that cannot be searched."""
@@ -209,7 +222,7 @@ class Tune(Study):
 
     def _accuracy_table(self, found: Mapping[str, Draws], stated: Provenance) -> Table:
         rows = (
-            Row((method,), (*(draws.cell(target) for target in self._targets), Cell(draws.average())))
+            Row((method,), (*(draws.cell(target) for target in self._targets), draws.average()))
             for method, draws in found.items()
         )
         return Table(

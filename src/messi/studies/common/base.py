@@ -18,7 +18,7 @@ from messi.core.registry import Registry
 from messi.reports.plan_page import Section
 from messi.studies.common.measuring import Measurement
 from messi.studies.common.results import Results
-from messi.sweeps.plan import Plan, Planned
+from messi.sweeps.plan import Outcome, Plan, Planned
 
 STUDIES = Registry("study", "messi.studies")
 EXPERIMENTS = Registry("experiment", "messi.experiments")
@@ -76,6 +76,10 @@ class Study(Config, ABC):
     def plan(self, folder: Path) -> Plan:
         """Return the runs in their folder; a study may pause some of them, depending on what is recorded there."""
         return Plan(folder, self.runs())
+
+    def featured(self, results: Results) -> Sequence[Outcome]:
+        """Return the runs of which the page shows one per method in detail."""
+        return results.outcomes
 
     @abstractmethod
     def report(self, results: Results) -> list[Section]:

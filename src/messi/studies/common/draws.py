@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from messi.core.rundir import RunDir
-from messi.reports.statistics import Summary, summarise, target_average
+from messi.reports.statistics import summarise, target_average
 from messi.reports.table import Cell
 from messi.studies.common.hold_out import Group
 from messi.studies.common.results import Results
@@ -64,21 +64,25 @@ class Draws:
         ours = summarise(found, dispersion="standard error") if found else None
         return dataclasses.replace(self.state(target), ours=ours)
 
-    def average(self) -> Summary | None:
-        """Return the mean over targets of the chosen draws; None if one is missing."""
+    def average(self) -> Cell:
+        """Return the mean over targets of the chosen draws; empty if one is missing."""
         found = {(t, seed): value for t, one in self.chosen_accuracies().items() for seed, value in enumerate(one)}
-        return target_average(found, list(self.targets), dispersion="standard error")
+        ours = target_average(found, list(self.targets), dispersion="standard error")
+        return dataclasses.replace(_state(self.outcomes), ours=ours)
 
     def state(self, target: str) -> Cell:
         """Return an empty cell with the state of the runs for a target; a paused run is not missing."""
         group = set(self.targets[target])
-        concerned = [o for o in self.outcomes if group <= set(o.run.config.target) and o.state != "paused"]
-        return Results(concerned).state()
+        return _state([outcome for outcome in self.outcomes if group <= set(outcome.run.config.target)])
 
     def spread(self, target: str) -> dict[int, float]:
         """Return the accuracy on a target in percent of every draw that is finished in all seeds."""
         found = {draw: self.accuracies(target, draw) for draw in self.scores[target]}
         return {draw: statistics.fmean(values) for draw, values in found.items() if values}
+
+
+def _state(outcomes: Sequence[Outcome]) -> Cell:
+    return Results([outcome for outcome in outcomes if outcome.state != "paused"]).state()
 
 
 def _read(outcome: Outcome) -> DrawnRun:

@@ -22,7 +22,7 @@ from messi.sweeps.plan import Outcome
 
 MOST_FEATURED = 6
 """Runs shown in detail; a page with so many has a few megabytes."""
-_TASK = ("data", "target", "K", "seed")
+_TASK = ("data", "target", "K", "draw", "seed")
 """The labels in which runs of one method differ."""
 
 
@@ -64,7 +64,7 @@ def write_results(study: Study, outcomes: Sequence[Outcome], folder: Path, *, pa
     command = study.command(folder)
     document = _document(study, sections, command)
     write_text(tables / "README.md", document)
-    featured = featured_runs(outcomes, study.compared_with)
+    featured = featured_runs(study.featured(results), study.compared_with)
     _page(study, outcomes, sections, command, featured).write(page or folder / "report.html")
     left_out = (f"left out  {path.name} from the runs in detail: {why}" for path, why in featured.damaged.items())
     return Written(document, tuple(left_out))
