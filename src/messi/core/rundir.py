@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from messi.core.checksum import file_checksum, parse_values, values_checksum
-from messi.core.documents import parse_document, read_values, write_document
+from messi.core.checksum import checksum, file_checksum, parse_values, values_checksum
+from messi.core.documents import checked_values, parse_document, write_document
 from messi.core.errors import MessiError, writing
 from messi.core.files import leftovers, read_regular
 from messi.core.lock import locked
@@ -129,10 +129,21 @@ class RunDir:
 
     def is_finished(self, config: dict[str, Any], version: str, origin: tuple[str, ...] = ()) -> bool:
         """Return whether a run with the same config and version is done; ``origin`` is that of an average of runs."""
+        return self.result_of(values_checksum(config), version, origin) is not None
+
+    def result_of(self, config: str, version: str, origin: tuple[str, ...] = ()) -> Result | None:
+        """Return the result if the run is done and has the config with this checksum, this version and this origin.
+
+        A plan calls this for thousands of runs, so each file is read once and only what is compared is parsed.
+        """
         if self.state() != "done":
-            return False
-        described = self.read_description()
-        return (described.config, described.version, described.origin) == (config, version, origin)
+            return None
+        result, content = self.read_result(), self._content(self.description)
+        values = self._checked_values(self.description, content)
+        self._require_listed(self.description, checksum([content]), result.files)
+        found = self._typed(self.description, RunDescription, values).origin if values.get("average") else ()
+        same = (values_checksum(values.get("config", {})), values.get("version"), found) == (config, version, origin)
+        return result if same else None
 
     def begin(self, description: RunDescription) -> None:
         """Describe a new run, or check that the folder belongs to this run."""
@@ -183,14 +194,19 @@ class RunDir:
 
     def require_whole(self, path: Path) -> None:
         """Raise unless a file has the checksum in ``result.json``; files of an unfinished run are not checked."""
+        if path in (self.result, self.timing):
+            return
         if not path.is_relative_to(self.path) or ".." in path.relative_to(self.path).parts:
             raise MessiError(f"{path} is outside the run {self.path} that names it; do not trust that run.")
-        if path in (self.result, self.timing) or self.state() != "done":
+        if self.state() != "done":
             return
-        files = self.read_result().files
+        self._require_listed(path, file_checksum(path), self.read_result().files)
+
+    def _require_listed(self, path: Path, found: str, files: dict[str, str]) -> None:
+        """Raise unless a file has the checksum that ``result.json`` lists; version 0.1 listed none."""
         name = path.relative_to(self.path).as_posix()
         if name in files:
-            if file_checksum(path) != files[name]:
+            if found != files[name]:
                 raise MessiError(
                     f"{path} is damaged or belongs to another run: its checksum differs from that in result.json. "
                     f"{self._remedy(path)}"
@@ -218,6 +234,9 @@ class RunDir:
     def _read(self, path: Path, kind: type[_Document]) -> _Document:
         values = self._values(path)
         self.require_whole(path)
+        return self._typed(path, kind, values)
+
+    def _typed(self, path: Path, kind: type[_Document], values: dict[str, Any]) -> _Document:
         try:
             return parse_document(kind, values)
         except MessiError as error:
@@ -225,10 +244,19 @@ class RunDir:
 
     def _values(self, path: Path) -> dict[str, Any]:
         """Return the values of a document after comparing them with its checksum."""
-        if not path.exists():
-            raise self._missing(path)
+        return self._checked_values(path, self._content(path))
+
+    def _content(self, path: Path) -> bytes:
         try:
-            return read_values(path, self._version)
+            return read_regular(path)
+        except FileNotFoundError as error:
+            raise self._missing(path) from error
+        except OSError as error:
+            raise MessiError(f"{path} cannot be read: {error.strerror}. {self._remedy(path)}") from error
+
+    def _checked_values(self, path: Path, content: bytes) -> dict[str, Any]:
+        try:
+            return checked_values(path, content, self._version)
         except OSError as error:
             raise MessiError(f"{path} cannot be read: {error.strerror}. {self._remedy(path)}") from error
         except ValueError as error:
