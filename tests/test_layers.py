@@ -9,6 +9,7 @@ ROOMS = (
     {"cli"},
     {"api"},
     {"experiments"},
+    {"studies"},
     {"reports", "sweeps"},
     {"engine"},
     {"evaluation", "diagnostics"},

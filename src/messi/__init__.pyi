@@ -9,6 +9,7 @@ from messi.api import run as run
 from messi.core.errors import MessiError as MessiError
 from messi.engine.config import RunConfig as RunConfig
 from messi.engine.config import TrainingConfig as TrainingConfig
+from messi.engine.recipes import recipe as recipe
 from messi.engine.run import RunResult as RunResult
 from messi.evaluation.model import Model as Model
 from messi.evaluation.model import load as load

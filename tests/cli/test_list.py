@@ -10,6 +10,7 @@ from tests.command import messi
     [
         (("list", "algorithms"), ("messi", "erm", "ssi_weight", "0.01", "10^U(-3, -1)")),
         (("list", "algorithms", "c*"), ("coral", "cdann", "gamma")),
+        (("list", "recipes"), ("(default)", "MESSI as in the paper", "erm", "averaging")),
         (("list", "datasets"), ("folder", "rotated_colored_mnist", "two_subsets")),
         (("list", "backbones", "deit_t*"), ("deit_tiny_patch16_224",)),
         (("info",), ("torch", "python", "gpu")),

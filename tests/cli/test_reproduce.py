@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from messi.cli.common.plan_command import PlanProgress
 from messi.cli.main import main
-from messi.cli.reproduce import PlanProgress
 from messi.experiments.domain_growth import DomainGrowth
 from messi.experiments.domainbed import DomainBed
 from messi.sweeps.launchers.local import Local
@@ -109,7 +109,7 @@ class Queue(Launcher):
 def test_a_launcher_is_one_file_with_its_own_options(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("messi.cli.reproduce.check_data_and_weights", lambda *_: None)
+    monkeypatch.setattr("messi.cli.common.plan_command.check_data_and_weights", lambda *_: None)
     Path("queue.py").write_text(LAUNCHER)
     assert main([*GROWTH, "--launcher", "queue.py", "--priority", "3"]) == 1
     runs = DomainGrowth(scale="small").runs()

@@ -1,5 +1,6 @@
 """``messi train`` as a user runs it, on real files."""
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -9,6 +10,15 @@ import pytest
 import timm
 from safetensors.torch import save_file
 
+from messi.algorithms.common.base import AlgorithmConfig
+from messi.algorithms.coral import CORAL
+from messi.algorithms.erm import ERM
+from messi.algorithms.messi import MESSI
+from messi.cli.train import parse
+from messi.core.errors import MessiError
+from messi.data.datasets.pacs import PACS
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.recipes import DEFAULT, RECIPES
 from tests.command import messi
 
 MakeFolder = Callable[..., Path]
@@ -99,6 +109,7 @@ def bad_inputs(tmp_path: Path, root: Path) -> dict[str, tuple[tuple[str | Path, 
         "unknown target": ((*folder, "--target", "phto"), "Did you mean 'photo'?"),
         "every domain held out": ((*folder, "--target", "paint", "photo", "sketch"), "leave at least one"),
         "unknown algorithm": ((*folder, "--algorithm", "mesi"), "Did you mean 'messi'?"),
+        "unknown recipe": ((*folder, "--recipe", "papr"), "Did you mean 'paper'?"),
         "unknown backbone": ((*folder, "--backbone", "deit_tiny_patch16_223"), "Did you mean 'deit_tiny_patch16_224'?"),
         "negative weight": ((*folder, "--ssi-weight", "-1"), "ssi_weight must be at least 0, but is -1.0."),
         "no steps": ((*folder, "--steps", "0"), "steps must be at least 1, but is 0."),
@@ -153,6 +164,33 @@ def test_an_option_with_a_typo_gets_a_hint() -> None:
     assert "--ssi-weight" in done.stderr
 
 
+def test_recipe_and_method_determine_the_config() -> None:
+    recipe, paper = RECIPES["messi"], RECIPES["paper"]
+
+    def parsed(*options: str) -> RunConfig:
+        return parse(["--data", "pacs", *options]).config
+
+    def expected(algorithm: AlgorithmConfig, training: TrainingConfig) -> RunConfig:
+        return RunConfig(data=PACS(), algorithm=algorithm, training=training).resolved()
+
+    plain = TrainingConfig()
+    assert parsed() == expected(RECIPES[DEFAULT].algorithm, RECIPES[DEFAULT].training)
+    assert parsed("--recipe", "paper") == expected(paper.algorithm, plain) == expected(MESSI.Config(), plain)
+    assert parsed("--recipe=messi") == expected(recipe.algorithm, recipe.training)
+    assert parsed("--algorithm", "coral") == expected(CORAL.Config(), plain)
+    assert parsed("--algorithm", "messi") == expected(MESSI.Config(), plain)
+    assert parsed("--recipe", "messi", "--algorithm", "erm") == expected(ERM.Config(), recipe.training)
+    assert parsed("--recipe", "messi", "--algorithm", "messi") == parsed("--recipe", "messi")
+    without = dataclasses.replace(recipe.training, averaging="none")
+    assert parsed("--recipe", "messi", "--averaging", "none") == expected(recipe.algorithm, without)
+
+
+def test_a_saved_run_and_a_recipe_exclude_each_other(trained: Path) -> None:
+    with pytest.raises(MessiError, match=r"^--recipe cannot be used with --config: .*\.$"):
+        parse(["--config", str(trained / "run"), "--recipe", "erm"])
+    assert parse(["--config", str(trained / "run")]).config.algorithm == RECIPES[DEFAULT].algorithm
+
+
 def test_help_shows_every_setting_with_its_meaning() -> None:
     text = messi("train", "--help").stdout
     for option, meaning in (
@@ -165,3 +203,7 @@ def test_help_shows_every_setting_with_its_meaning() -> None:
         assert option in text
         assert meaning in " ".join(text.replace("│", " ").split())
     assert "--ssi-weight" not in messi("train", "--algorithm", "erm", "--help").stdout
+    recipe = " ".join(messi("train", "--recipe", "messi", "--help").stdout.replace("│", " ").split())
+    assert "other options override them. (default: messi)" in recipe
+    stated = RECIPES["messi"].algorithm.to_dict()["sparsity_weight"]
+    assert f"Weight of the routing entropy. (default: {stated})" in recipe

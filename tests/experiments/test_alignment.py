@@ -18,8 +18,8 @@ from messi.experiments.common.methods import MESSI_OT
 from messi.experiments.common.paper_numbers import ROUTING_AWARE_ALIGNMENT
 from messi.losses.ssi.slots import SlotRule
 from messi.reports.table import Table
+from tests.studies.made_runs import cell_of, made_results, reported
 
-from .made_runs import cell_of, made_results, reported
 from .tiny_scale import reopened, tiny_results
 
 EXPERTS, CLASSES, DOMAINS = 6, 4, 3

@@ -10,8 +10,7 @@ from messi.experiments.common.paper_numbers import TRAINING_TIME
 from messi.experiments.cost import COLUMNS, NOT_TIMED, TIMED, Cost
 from messi.reports.table import Published, Table
 from messi.sweeps.plan import Label
-
-from .made_runs import cell_of, made_results
+from tests.studies.made_runs import cell_of, made_results
 
 SECONDS = {"ERM": (10.0, 12.0), "MESSI-S-OT": (11.0, 15.0)}
 """Of seeds 0 and 1, for 1,000 steps; any other row takes 20."""

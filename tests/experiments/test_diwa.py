@@ -10,13 +10,13 @@ from messi.engine.config import TrainingConfig
 from messi.experiments import diwa
 from messi.experiments.common import ablation
 from messi.experiments.common.benchmarks import Benchmark
-from messi.experiments.common.results import Results
 from messi.experiments.diwa import Diwa
 from messi.reports.table import Table
+from messi.studies.common.results import Results
 from messi.sweeps.one_run import do_run
 from messi.sweeps.plan import Plan, PlannedAverage, PlannedRun
+from tests.studies.made_runs import cell_of
 
-from .made_runs import cell_of
 from .tiny_scale import TINY
 
 

@@ -11,8 +11,7 @@ from messi.reports.plan_page import Figure
 from messi.reports.statistics import summarise
 from messi.reports.table import Published, Table
 from messi.sweeps.plan import Label
-
-from .made_runs import cell_of, made_results
+from tests.studies.made_runs import cell_of, made_results
 
 EXPERIMENT = DomainGrowth(digits="mnist", seeds=3)
 CURVES = ((50, 50, 68, 76, 80, 70, 70, 60), (50, 50, 68, 72, 60, 70, 70, 68), (50, 50, 90, 74, 70, 70, 70, 70))

@@ -20,8 +20,7 @@ from messi.reports.statistics import summarise
 from messi.reports.table import Cell, Published, Table
 from messi.reports.table_formats import markdown
 from messi.sweeps.plan import Label, Plan
-
-from .made_runs import cell_of, made_results
+from tests.studies.made_runs import cell_of, made_results
 
 ACCURACY = {
     ("ERM", "art_painting"): (0.80, 0.84),

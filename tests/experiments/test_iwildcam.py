@@ -14,8 +14,7 @@ from messi.data.progress import LogProgress
 from messi.experiments.iwildcam import IWildCam
 from messi.reports.table import Published, Table
 from messi.sweeps.plan import Label
-
-from .made_runs import cell_of, made_results
+from tests.studies.made_runs import cell_of, made_results
 
 CAMERAS = {"train": (2, 10, 30, 40), "id_val": (2, 30), "id_test": (10,), "val": (4, 5), "test": (1, 200)}
 

@@ -12,8 +12,7 @@ from messi.experiments.lambda_sweep import LambdaSweep
 from messi.reports.plan_page import Figure
 from messi.reports.table import Table
 from messi.sweeps.plan import Label
-
-from .made_runs import cell_of, made_results
+from tests.studies.made_runs import cell_of, made_results
 
 
 def made(labels: Mapping[str, Label]) -> dict[str, Any]:

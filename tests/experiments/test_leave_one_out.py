@@ -11,8 +11,7 @@ from messi.experiments.common.paper_numbers import LEAVE_ONE_OUT
 from messi.experiments.leave_one_out import VARIANTS, LeaveOneOut
 from messi.reports.table import Table
 from messi.sweeps.plan import Label
-
-from .made_runs import cell_of, made_results
+from tests.studies.made_runs import cell_of, made_results
 
 WITHOUT = {"L_ssi": "ssi_weight", "L_sp": "sparsity_weight", "L_bal": "balance_weight", "L_div": "diversity_weight"}
 

@@ -12,8 +12,7 @@ from messi.experiments.mechanism import VARIANTS, Mechanism
 from messi.reports.table import Published, Table
 from messi.reports.table_formats import markdown
 from messi.sweeps.plan import Label
-
-from .made_runs import cell_of, made_results
+from tests.studies.made_runs import cell_of, made_results
 
 DEFAULT = MESSI.Config()
 

@@ -12,8 +12,7 @@ from messi.experiments.readings import Readings
 from messi.experiments.readings_pacs import ReadingsPACS
 from messi.reports.table import Table
 from messi.sweeps.plan import Label
-
-from .made_runs import cell_of, made_results
+from tests.studies.made_runs import cell_of, made_results
 
 both = pytest.mark.parametrize(
     ("experiment", "other", "rate"),

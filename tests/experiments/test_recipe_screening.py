@@ -21,8 +21,7 @@ from messi.experiments.recipe_screening import (
 )
 from messi.reports.table import Table
 from messi.sweeps.plan import Label
-
-from .made_runs import cell_of, made_results
+from tests.studies.made_runs import cell_of, made_results
 
 rounds = pytest.mark.parametrize("number", ROUNDS)
 

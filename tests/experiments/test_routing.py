@@ -10,12 +10,11 @@ import pytest
 from messi.core.documents import write_document
 from messi.core.records import Record, RecordWriter, Role, RoutingRecord
 from messi.core.rundir import RunDir
-from messi.experiments.common.results import Results
 from messi.experiments.routing import Routing, lines_of
 from messi.reports.plan_page import Figure, Text
+from messi.studies.common.results import Results
 from messi.sweeps.plan import Label
-
-from .made_runs import made_results
+from tests.studies.made_runs import made_results
 
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 

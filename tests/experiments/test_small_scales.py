@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from messi.cli.main import main
-from messi.experiments.common.base import EXPERIMENTS
+from messi.studies.common.base import EXPERIMENTS
 
 TABLES = ("md", "csv", "tex", "html")
 TRAINED = {
@@ -23,6 +23,7 @@ TRAINED = {
     "mechanism": (12, ["mechanism", "mechanism_differences", "mechanism_learned"], []),
     "readings": (5, ["readings", "readings_differences"], []),
     "readings_pacs": (10, ["readings_pacs", "readings_pacs_differences"], []),
+    "recipe": (6, ["recipe_few_digits", "recipe_few_digits_differences", "recipe_few_digits_learned"], []),
     "recipe_screening": (12, ["recipe_screening_few_digits_2", "recipe_screening_few_digits_2_runs"], []),
     "routing": (2, [], ["routing_0_seed0", "routing_75_seed0"]),
     "specialisation": (4, ["specialisation"], ["specialisation_messi", "specialisation_messi_without_div"]),

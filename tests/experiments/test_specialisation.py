@@ -18,8 +18,8 @@ from messi.experiments.specialisation import Specialisation, measure_experts
 from messi.reports.plan_page import Figure
 from messi.reports.table import Table
 from messi.sweeps.plan import Outcome
+from tests.studies.made_runs import cell_of, reported
 
-from .made_runs import cell_of, reported
 from .tiny_scale import reopened, tiny_results
 
 

@@ -13,7 +13,7 @@ from messi.engine.run import run
 from messi.experiments.common import ablation
 from messi.experiments.common.base import Experiment
 from messi.experiments.common.benchmarks import Benchmark
-from messi.experiments.common.results import Results
+from messi.studies.common.results import Results
 from messi.sweeps.plan import Outcome, Plan
 
 TINY = Benchmark("two_subsets", "Two subsets", TwoSubsets(per_domain=60), {"b2": "B", "a1": "A"})

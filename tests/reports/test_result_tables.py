@@ -52,6 +52,7 @@ def test_a_row_contains_the_result_of_the_selected_step(tmp_path: Path) -> None:
         "validation_count": 10 + 30,
         "target_part": "all",
         "selection": "source_val",
+        "recipe": "",
         "protocol": "messi; steps 30",
     }
 
@@ -68,6 +69,16 @@ def test_the_table_of_one_run(tmp_path: Path) -> None:
             "Protocol": "messi; steps 30",
             "Seed": "0",
         }
+    ]
+
+
+def test_a_recipe_is_shown_if_a_run_follows_one(tmp_path: Path) -> None:
+    plain, named = table_of(
+        Sample(seed=1).write(tmp_path / "a"), Sample(seed=2, result={"recipe": "paper"}).write(tmp_path / "b")
+    )
+    assert [(row["Recipe"], row["Protocol"]) for row in (plain, named)] == [
+        ("", "messi; steps 30"),
+        ("paper", "messi; steps 30"),
     ]
 
 

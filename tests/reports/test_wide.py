@@ -51,7 +51,15 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("figures") / "page.html"
     sections = [Figure(f"figure{number}", "words", svg) for number, svg in enumerate(svgs)]
     plan = PlanPage(
-        title="t", claim="c", facts={}, sections=sections, runs=runs, command="messi " * 20, featured=(), methods=0
+        title="t",
+        kicker="k",
+        lead="c",
+        facts={},
+        sections=sections,
+        runs=runs,
+        command="messi " * 20,
+        featured=(),
+        methods=0,
     )
     plan.write(out)
     return out

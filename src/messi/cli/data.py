@@ -6,7 +6,6 @@ from typing import Annotated
 
 import tyro
 
-from messi.cli.common.data_option import data_label, find_data
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import Row, print_rows, say
 from messi.cli.common.progress import data_progress
@@ -16,6 +15,7 @@ from messi.data.contact_sheet import contact_sheet
 from messi.data.datasets.common.base import DATASETS, DataConfig, ImageData
 from messi.data.datasets.common.benchmark import Benchmark
 from messi.data.examples import Examples, summary
+from messi.data.find import data_label, find_data
 from messi.data.images import Images
 from messi.data.verify import Finding, verify
 

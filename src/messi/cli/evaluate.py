@@ -6,10 +6,10 @@ from typing import Annotated
 
 import tyro
 
-from messi.cli.common.data_option import find_data
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import Format, Row, print_rows
 from messi.data.datasets.common.base import DataConfig
+from messi.data.find import find_data
 from messi.engine.evaluate import evaluate_run
 
 

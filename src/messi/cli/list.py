@@ -1,4 +1,4 @@
-"""``messi list``: the algorithms, data sets, backbones and protocols to choose from."""
+"""``messi list``: the recipes, algorithms, data sets, backbones and protocols to choose from."""
 
 import dataclasses
 import fnmatch
@@ -15,10 +15,11 @@ from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import Registry
 from messi.data.datasets.common.base import DATASETS
 from messi.engine.protocols import PROTOCOLS
+from messi.engine.recipes import DEFAULT, RECIPES
 from messi.engine.training_config import TrainingConfig
 from messi.models.encoder import SMALL
 
-Kind = Literal["algorithms", "datasets", "backbones", "protocols"]
+Kind = Literal["recipes", "algorithms", "datasets", "backbones", "protocols"]
 
 
 def main(arguments: list[str]) -> int:
@@ -31,7 +32,7 @@ def show(
     pattern: tyro.conf.Positional[Annotated[str, shown_as("[PATTERN]")]] = "*",
     /,
 ) -> int:
-    """List algorithms or data sets with their options, backbones, or protocols with their settings.
+    """List recipes, algorithms or data sets with their options, backbones, or protocols with their settings.
 
     Args:
         kind: What to list.
@@ -45,6 +46,8 @@ def show(
         say(*names)  # one name per line, for pipes
     elif kind == "protocols":
         print_rows(_protocols())
+    elif kind == "recipes":
+        print_rows(_recipes(pattern))
     else:
         registry = ALGORITHMS if kind == "algorithms" else DATASETS
         names = fnmatch.filter(registry.names(), pattern)
@@ -52,6 +55,22 @@ def show(
             raise unknown_name(registry.kind, pattern, registry.names())
         print_rows([row for name in names for row in _describe(registry, name)])
     return 0
+
+
+def _recipes(pattern: str) -> list[Row]:
+    """Return a row for every recipe, with its method and the settings that it states."""
+    names = fnmatch.filter(RECIPES, pattern)
+    if not names:
+        raise unknown_name("recipe", pattern, RECIPES)
+    return [
+        {
+            "name": f"{name} (default)" if name == DEFAULT else name,
+            "what": RECIPES[name].title,
+            "algorithm": RECIPES[name].algorithm.name,
+            "settings": ", ".join(f"{key} {value}" for key, value in RECIPES[name].settings.items()),
+        }
+        for name in names
+    ]
 
 
 def _protocols() -> list[Row]:

@@ -31,7 +31,7 @@ COMMANDS = {
     "verify": "check that the files of runs, plans and models are undamaged",
     "report": "build one page from finished runs",
     "reproduce": "run the experiments of the paper and print its numbers next to ours",
-    "list": "list algorithms, data sets, backbones or protocols",
+    "list": "list recipes, algorithms, data sets, backbones or protocols",
     "info": "show versions and devices, for bug reports",
 }
 

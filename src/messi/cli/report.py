@@ -27,7 +27,7 @@ def report(
 ) -> int:
     """Write one self-contained page that compares finished runs, or the page of a plan.
 
-    Unfinished runs are left out. For a plan of 'messi reproduce' the tables are rewritten, too.
+    Unfinished runs are left out. For a plan the tables are rewritten, too.
 
     Args:
         folders: Run folders, folders that contain run folders, or the folder of one plan.
@@ -64,12 +64,12 @@ def _report_runs(runs: Sequence[Path], page: Path) -> list[str]:
 
 def _report_plan(folder: Path, page: Path) -> list[str]:
     """Write the tables and the page of a plan; return lines about what is left out."""
-    # Imported here, because experiments need torch and the page of some runs does not.
-    from messi.experiments.common.output import write_results  # noqa: PLC0415
-    from messi.experiments.common.plan_file import read_plan  # noqa: PLC0415
+    # Imported here, because studies need torch and the page of some runs does not.
+    from messi.studies.common.output import write_results  # noqa: PLC0415
+    from messi.studies.common.plan_file import read_plan  # noqa: PLC0415
     from messi.sweeps.plan import Plan  # noqa: PLC0415
 
-    experiment = read_plan(folder)
-    plan = Plan(folder, experiment.runs())
-    written = write_results(experiment, plan.outcomes(), folder, page=page)
+    study = read_plan(folder)
+    plan = Plan(folder, study.runs())
+    written = write_results(study, plan.outcomes(), folder, page=page)
     return [line for line in (*written.left_out, plan.unplanned_note()) if line]

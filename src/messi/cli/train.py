@@ -4,13 +4,12 @@ import argparse
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
 from messi.algorithms.common.base import ALGORITHMS
 from messi.api import run
-from messi.cli.common.data_option import data_label, find_data
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import say
 from messi.cli.common.progress import data_progress, progress
@@ -20,11 +19,13 @@ from messi.core.registry import short_name
 from messi.core.rundir import RunDir, folder_name
 from messi.data.datasets.common.base import ImageData
 from messi.data.examples import Examples, summary
+from messi.data.find import data_label, find_data
 from messi.data.listing import Listing
 from messi.data.progress import DataProgress
 from messi.engine.build import pick_device
 from messi.engine.config import RunConfig
 from messi.engine.leave_one_out import runs_of
+from messi.engine.recipes import DEFAULT, find_recipe, recipe
 from messi.engine.run import RunResult
 from messi.engine.saved_config import read_config
 from messi.models.encoder import EncoderConfig
@@ -94,9 +95,12 @@ class Command(NamedTuple):
 
 
 def parse(arguments: list[str]) -> Command:
-    """Parse options; which options exist depends on the algorithm and the data, and their defaults on the protocol."""
+    """Parse options.
+
+    Which options exist depends on the method and the data; their defaults depend on recipe and protocol.
+    """
     first = argparse.ArgumentParser(prog="messi train", add_help=False, allow_abbrev=False)
-    for option in ("config", "data", "algorithm", "protocol", "backbone"):
+    for option in ("config", "data", "recipe", "algorithm", "protocol", "backbone"):
         first.add_argument(f"--{option}")
     chosen, _ = first.parse_known_args(arguments)
     saved = chosen.config is not None
@@ -105,6 +109,7 @@ def parse(arguments: list[str]) -> Command:
     def train(
         *,
         data: str = default.data.name if saved else tyro.MISSING,  # noqa: ARG001 (read above, shown here)
+        recipe: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None if saved else _recipe_name(chosen),  # noqa: ARG001
         algorithm: str = default.algorithm.name,  # noqa: ARG001
         config: Annotated[Path | None, shown_as("RUN")] = None,  # noqa: ARG001
         out: Annotated[Path | None, shown_as("FOLDER")] = None,
@@ -116,11 +121,13 @@ def parse(arguments: list[str]) -> Command:
 
         Without --target, each domain is held out in turn, one run each; '--target none' trains on all domains.
         Repeating the command resumes an interrupted run. The options below depend on the chosen --data and --algorithm,
-        and their defaults on --protocol, --data and --backbone. With --config, other options override the saved ones;
-        a method in your own file must be named again with --algorithm.
+        and their defaults on --recipe, --protocol, --data and --backbone. --algorithm alone trains the plain method;
+        with --recipe, another method is trained with the recipe's training settings. With --config, other options
+        override the saved ones; a method in your own file must be named again with --algorithm.
 
         Args:
             data: A folder domain/class/image, a table, an .npz file, a WILDS folder, or a name ('messi data list').
+            recipe: A method with its settings ('messi list recipes'); other options override them.
             algorithm: A method ('messi list algorithms'), or your own file with one, such as mine.py.
             config: Repeat an earlier run: its folder or its run.json.
             out: The run folder, or the folder of several runs; by default in runs/, named by the config.
@@ -135,16 +142,29 @@ def parse(arguments: list[str]) -> Command:
 
 
 def _from_scratch(chosen: argparse.Namespace) -> RunConfig:
-    config = RunConfig(
-        data=find_data(chosen.data or "rotated_colored_mnist"),  # for --help; --data is required
-        algorithm=ALGORITHMS.config(chosen.algorithm or "messi")(),
-        encoder=EncoderConfig(backbone=chosen.backbone),
-    )
-    return dataclasses.replace(config, protocol=chosen.protocol) if chosen.protocol else config
+    data = find_data(chosen.data or "rotated_colored_mnist")  # for --help; --data is required
+    settings: dict[str, Any] = {"encoder": EncoderConfig(backbone=chosen.backbone)}
+    if chosen.protocol:
+        settings["protocol"] = chosen.protocol
+    name, method = _recipe_name(chosen), chosen.algorithm
+    if method and not (name and find_recipe(name).algorithm.name == method):
+        settings["algorithm"] = ALGORITHMS.config(method)()
+    return recipe(name, data=data, **settings) if name else RunConfig(data=data, **settings)
+
+
+def _recipe_name(chosen: argparse.Namespace) -> str | None:
+    """Return the recipe to start from: the default if nothing is named, and none for a method alone."""
+    name: str | None = chosen.recipe or (None if chosen.algorithm else DEFAULT)
+    return name
 
 
 def _change_saved(chosen: argparse.Namespace) -> RunConfig:
     """Return a saved config, with other data if they are named; tyro applies all further options."""
+    if chosen.recipe:
+        raise MessiError(
+            "--recipe cannot be used with --config: a saved run states every setting. Omit --recipe and override "
+            "single settings, or omit --config."
+        )
     config = read_config(Path(chosen.config), algorithm=chosen.algorithm)
     if chosen.protocol not in (None, config.protocol):
         raise MessiError(

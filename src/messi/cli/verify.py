@@ -11,7 +11,7 @@ from messi.cli.common.output import say
 from messi.core.errors import MessiError
 from messi.core.rundir import PLAN, RunDir
 from messi.engine.verify import Verified, verify_model, verify_run
-from messi.experiments.common.plan_file import read_plan
+from messi.studies.common.plan_file import read_plan
 
 
 def main(arguments: list[str]) -> int:
@@ -25,7 +25,7 @@ def verify(paths: tyro.conf.Positional[Annotated[tuple[Path, ...], shown_as("PAT
     A checksum detects damage, not intent: whoever changes a file on purpose can also write a new checksum.
 
     Args:
-        paths: Run folders, folders that contain runs, plans of 'messi reproduce', or model files.
+        paths: Run folders, folders that contain runs, plans, or model files.
 
     """
     if not paths:

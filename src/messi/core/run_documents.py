@@ -150,6 +150,8 @@ class Result:
     protocol: str
     deviations: dict[str, Any] = field(default_factory=dict)
     """Settings that differ from the protocol."""
+    recipe: str | None = None
+    """The name of the recipe; None if the settings are those of no recipe, and in files of earlier versions."""
     files: dict[str, str] = field(default_factory=dict)
     """The checksums of the other files of the run; none in results of version 0.1."""
 

@@ -15,6 +15,7 @@ from messi.engine.async_writer import Snapshot
 from messi.engine.averaging.averager import Averager
 from messi.engine.averaging.batch_norm import reestimate
 from messi.engine.loop import RunParts, measure, model_description, validation_roles
+from messi.engine.recipes import recipe_of
 from messi.evaluation.measure import predict_role
 from messi.evaluation.model import read_weights, save_model
 from messi.evaluation.predict import Predictions
@@ -134,6 +135,7 @@ def _result(parts: RunParts, chosen: Chosen) -> Result:
         target_part=config.training.target_part,
         protocol=config.protocol,
         deviations={name: value for name, value in config.deviations().items() if f"training.{name}" not in varied},
+        recipe=None if average else recipe_of(config),
     )
 
 

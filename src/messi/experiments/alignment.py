@@ -37,13 +37,13 @@ from messi.diagnostics.sampling import PER_CELL, at_most_per_cell
 from messi.diagnostics.slots import correlation, overlap, responsibilities, top_slots
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.benchmarks import BENCHMARKS, Benchmark, DataName
-from messi.experiments.common.measuring import Measurement, read_measured
 from messi.experiments.common.methods import GLOBAL_MOE, MESSI_OT, RANDOM_SUBSET_MOE
 from messi.experiments.common.paper_numbers import DIAGNOSTIC, ROUTING_AWARE_ALIGNMENT
-from messi.experiments.common.results import Results
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary, target_average, whole_seeds
 from messi.reports.table import Cell, Column, Published, Row, Table
+from messi.studies.common.measuring import Measurement, read_measured
+from messi.studies.common.results import Results
 from messi.sweeps.plan import Outcome, PlannedRun
 
 METHODS = {"Global-MoE": GLOBAL_MOE, "Random-Subset-MoE": RANDOM_SUBSET_MOE, "MESSI": MESSI_OT}

@@ -20,11 +20,11 @@ from messi.experiments.common.base import Experiment
 from messi.experiments.common.benchmarks import BENCHMARKS, STAND_IN
 from messi.experiments.common.methods import ROWS, backbone_title
 from messi.experiments.common.paper_numbers import TRAINING_TIME
-from messi.experiments.common.results import Results
 from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary, summarise
 from messi.reports.table import Cell, Column, Published, Row, Table
+from messi.studies.common.results import Results
 from messi.sweeps.plan import PlannedRun
 
 TIMED = tuple(method for method, _ in TRAINING_TIME)

@@ -20,9 +20,9 @@ from messi.core.seeding import generator
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.methods import DEIT_TI, MESSI_OT
-from messi.experiments.common.results import Results, Value, source_accuracy, target_accuracy
 from messi.reports.plan_page import Section
 from messi.reports.table import Column, Row, Table
+from messi.studies.common.results import Results, Value, source_accuracy, target_accuracy
 from messi.sweeps.plan import Planned, PlannedAverage, PlannedRun
 
 METHODS = {"ERM": ERM.Config(), "MESSI": MESSI_OT}

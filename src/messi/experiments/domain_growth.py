@@ -15,11 +15,11 @@ from messi.algorithms.erm import ERM
 from messi.experiments.common.growth import GrowthExperiment
 from messi.experiments.common.methods import ERM_MOE, MESSI_OT
 from messi.experiments.common.paper_numbers import DOMAIN_GROWTH, DOMAIN_GROWTH_SUMMARY
-from messi.experiments.common.results import Results
 from messi.reports.charts import Chart, Series, explained_caption, line_figure
 from messi.reports.plan_page import Figure, Section
 from messi.reports.statistics import growth, whole_seeds
 from messi.reports.table import Cell, Column, Published, Row, Table
+from messi.studies.common.results import Results
 from messi.sweeps.plan import PlannedRun
 
 GAMMAS = (1, 10, 100, 250, 500)

@@ -19,11 +19,11 @@ from messi.experiments.common.base import Experiment
 from messi.experiments.common.benchmarks import BENCHMARKS, STAND_IN, Benchmark, DataName
 from messi.experiments.common.methods import ROWS, backbone_title, distinct_rows, paper_backbone, pretrained
 from messi.experiments.common.paper_numbers import MAIN_EXTENDED
-from messi.experiments.common.results import Results
-from messi.experiments.common.tables import differences, learned
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary, target_average, whole_seeds, worst_target
 from messi.reports.table import Cell, Column, Provenance, Published, Row, Table
+from messi.studies.common.results import Results
+from messi.studies.common.tables import differences, learned
 from messi.sweeps.plan import PlannedRun
 
 SMALL_STEPS = 150

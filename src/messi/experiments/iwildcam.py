@@ -20,11 +20,11 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.base import Experiment
 from messi.experiments.common.methods import DEIT_S, backbone_title, pretrained
 from messi.experiments.common.paper_numbers import IWILDCAM
-from messi.experiments.common.results import Results
 from messi.losses.ssi.loss import Discrepancy
 from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section
 from messi.reports.table import Column, Row, Table
+from messi.studies.common.results import Results
 from messi.sweeps.plan import Outcome, PlannedRun
 
 SPLITS: dict[str, Role] = {

@@ -23,10 +23,10 @@ from messi.core.rundir import RunDir
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.benchmarks import Benchmark
 from messi.experiments.common.paper_numbers import LAMBDA_SWEEP
-from messi.experiments.common.results import Results, Value, diagnostic, target_accuracy
 from messi.reports.charts import Chart, Series, explained_caption, line_figure
 from messi.reports.plan_page import Figure, Section
 from messi.reports.table import Column, Published, Row, Table
+from messi.studies.common.results import Results, Value, diagnostic, target_accuracy
 from messi.sweeps.plan import PlannedRun
 
 WEIGHTS = ("0", "0.001", "0.01", "0.1", "1", "10")

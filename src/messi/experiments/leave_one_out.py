@@ -15,9 +15,9 @@ from messi.core.rundir import RunDir
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.methods import MESSI_OT
 from messi.experiments.common.paper_numbers import LEAVE_ONE_OUT
-from messi.experiments.common.results import Results, Value, diagnostic, target_accuracy
 from messi.reports.plan_page import Section
 from messi.reports.table import Column, Row, Table
+from messi.studies.common.results import Results, Value, diagnostic, target_accuracy
 from messi.sweeps.plan import PlannedRun
 
 VARIANTS = {

@@ -14,9 +14,9 @@ from messi.algorithms.messi import MESSI
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.methods import DOMAIN_ONLY, ERM_MOE, GLOBAL_MOE, MESSI_OT, RANDOM_SUBSET_MOE
 from messi.experiments.common.paper_numbers import MECHANISM
-from messi.experiments.common.results import Results
 from messi.reports.plan_page import Section
 from messi.reports.table import Column, Row, Table
+from messi.studies.common.results import Results
 from messi.sweeps.plan import PlannedRun
 
 VARIANTS = {

@@ -17,11 +17,11 @@ from messi.core.info import version
 from messi.experiments.common.base import Experiment
 from messi.experiments.common.methods import DEIT_TI, RESNET_50, ROWS, backbone_title
 from messi.experiments.common.paper_numbers import MODEL_SIZE
-from messi.experiments.common.results import Results
 from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary
 from messi.reports.table import Cell, Column, Provenance, Row, Table
+from messi.studies.common.results import Results
 from messi.sweeps.plan import PlannedRun
 
 # SAGM only changes training and adds no parameters. MESSI's size does not depend on its discrepancy.

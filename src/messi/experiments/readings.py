@@ -21,9 +21,9 @@ from messi.experiments.common.methods import (
     SMALL_READINGS,
     learning_rate_name,
 )
-from messi.experiments.common.results import Results, source_accuracy, target_accuracy
 from messi.reports.plan_page import Section
 from messi.reports.table import Column, Row
+from messi.studies.common.results import Results, source_accuracy, target_accuracy
 from messi.sweeps.plan import PlannedRun
 
 LEARNING_RATES = {learning_rate_name(rate): rate for rate in (3e-4, 3e-3)}

@@ -29,17 +29,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from messi.algorithms.messi import MESSI
-from messi.data.datasets.common.digits import EMBEDDED
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.growth import BUDGET
 from messi.experiments.common.methods import DEIT_TI, pretrained
-from messi.experiments.common.results import Results, Value, source_accuracy, target_accuracy
+from messi.experiments.common.recipe_digits import DIGITS_BACKBONE, digits_data, digits_schedule
 from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary
 from messi.reports.table import Cell, Column, Provenance, Row, Table
+from messi.studies.common.results import Results, Value, source_accuracy, target_accuracy
 from messi.sweeps.plan import PlannedRun
 
 Study = Literal["pacs", "digits", "few_digits"]
@@ -108,7 +108,7 @@ def method(high: AbstractSet[str], *, batch: int, memory: int, steps: int) -> ME
         options |= {"slot_weight": "product", "reduction": "weighted"}
     if high & {"memory", "memory and weight"}:
         options |= {"memory": memory}
-    by_factor = {
+    by_factor: dict[str, dict[str, Any]] = {
         "load rule": {"load_rate": 5 / steps},
         "expert width": {"expert_ratio": 1.0},
         "dropout": {"expert_dropout": 0.3},
@@ -214,20 +214,17 @@ class RecipeScreening(Ablation):
                 training=settings,
                 seed=seed,
             )
-        few = self._study == "few_digits"
-        data = RotatedColoredMNIST(digits=EMBEDDED if few else self.digits, budget=None if few else BUDGET)
-        steps, every, size = (300, 10, 32) if few else (self.steps or 600, 20, 64)
-        steps, every, size = (60, 10, 16) if self.small else (steps, every, size)
-        base = TrainingConfig(steps=steps, evaluate_every=every, batch_per_domain=size)
+        data = digits_data(self._study, self.digits)
+        base = digits_schedule(self._study, self.steps, small=self.small)
         settings = training(high, base, learning_rate=1e-3)
         sources = tuple(name for name in data.source_domains if name not in held_out)
-        batch = len(sources) * settings.batch_per_domain
+        batch, memory = (len(sources) * one.batch_per_domain for one in (settings, base))
         return RunConfig(
             data=data,
             target=held_out,
             sources=sources,
-            algorithm=method(high, batch=batch, memory=len(sources) * size, steps=steps),
-            encoder=EncoderConfig(backbone="tiny_cnn" if few else "small_cnn"),
+            algorithm=method(high, batch=batch, memory=memory, steps=base.steps),
+            encoder=EncoderConfig(backbone=DIGITS_BACKBONE[self._study]),
             training=settings,
             seed=seed,
         )

@@ -26,9 +26,9 @@ from messi.core.rundir import RunDir
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.benchmarks import Benchmark
 from messi.experiments.common.methods import MESSI_OT
-from messi.experiments.common.results import Results
 from messi.reports.charts import HeatGroup, HeatMap, HeatRow, heat_figure
 from messi.reports.plan_page import Figure, Section, Text
+from messi.studies.common.results import Results
 from messi.sweeps.plan import PlannedRun
 
 METHODS: dict[str, AlgorithmConfig] = {"GMoE": GMoE.Config(), "MESSI": MESSI_OT}

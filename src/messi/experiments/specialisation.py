@@ -25,13 +25,13 @@ from messi.diagnostics.recording import trace
 from messi.diagnostics.routing import DEAD_BELOW, RoutingTally, dead_rate
 from messi.diagnostics.specialisation import SpecialisationTally
 from messi.experiments.common.ablation import Ablation
-from messi.experiments.common.measuring import Measurement, read_measured
 from messi.experiments.common.methods import MESSI_OT
 from messi.experiments.common.paper_numbers import EXPERT_SPECIALIZATION
-from messi.experiments.common.results import Results, Value
 from messi.reports.charts import HeatGroup, HeatMap, HeatRow, heat_figure
 from messi.reports.plan_page import Figure, Section
 from messi.reports.table import Column, Row, Table
+from messi.studies.common.measuring import Measurement, read_measured
+from messi.studies.common.results import Results, Value
 from messi.sweeps.plan import PlannedRun
 
 METHODS: dict[str, AlgorithmConfig] = {

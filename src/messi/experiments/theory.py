@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from messi.experiments.common.base import Experiment
-from messi.experiments.common.results import Results
 from messi.experiments.theory_claims.global_invariance import global_claims
 from messi.experiments.theory_claims.subset_invariance import subset_claims
 from messi.experiments.theory_claims.worlds import Claim
 from messi.reports.plan_page import Section, Text
+from messi.studies.common.results import Results
 from messi.sweeps.plan import PlannedRun
 
 _HEADER = ("Statement", "In one sentence", "Holds", "Cases", "Numbers (bits)", "Checked on")

@@ -1,4 +1,4 @@
-"""The tables, figures and texts of an experiment as files, as one Markdown document and on one self-contained page."""
+"""The tables, figures and texts of a study as files, as one Markdown document and on one self-contained page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,17 +37,20 @@ Section = Table | Figure | Text
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPage:
-    """The page of an experiment."""
+    """The page of a study."""
 
     title: str
-    claim: str
+    kicker: str
+    """A word or two above the title."""
+    lead: str
+    """A sentence below the title."""
     facts: Mapping[str, str]
     """Shown at the top, by name."""
     sections: Sequence[Section]
     runs: Table
     """A row for every run."""
     command: str
-    """Which repeats the experiment."""
+    """Which repeats the study."""
     featured: Sequence[FinishedRun]
     """Runs to show in detail."""
     methods: int

@@ -45,6 +45,7 @@ class ResultRow:
     targets: tuple[EvaluationRecord, ...]
     target_part: str
     selection: str
+    recipe: str
     protocol: str
 
     @property
@@ -102,12 +103,15 @@ def runs_table(rows: Sequence[ResultRow]) -> Table:
         *(("Mean of targets %", "Worst target %") if several else ()),
         "Validation %",
     )
-    texts = ("Selected step", "Selection", "Target part", "Protocol", "Seed")
+    recipes = any(row.recipe for row in rows)
+    texts = ("Selected step", "Selection", "Target part", *(("Recipe",) if recipes else ()), "Protocol", "Seed")
     return Table(
         name="runs",
         heads=("Run",),
         columns=tuple(Column(name, "none") for name in (*accuracies, *texts)),
-        groups=(tuple(_run_row(row, place, domains, several=several) for place, row in enumerate(rows)),),
+        groups=(
+            tuple(_run_row(row, place, domains, several=several, recipes=recipes) for place, row in enumerate(rows)),
+        ),
     )
 
 
@@ -186,11 +190,12 @@ def _result(run: FinishedRun, label: str) -> ResultRow:
         targets=tuple(run.selected("target")),
         target_part=run.target_part,
         selection=run.selection,
+        recipe=run.recipe,
         protocol=run.protocol,
     )
 
 
-def _run_row(row: ResultRow, place: int, domains: Sequence[str], *, several: bool) -> Row:
+def _run_row(row: ResultRow, place: int, domains: Sequence[str], *, several: bool, recipes: bool) -> Row:
     targets = {record.domain: record for record in row.targets}
     worst = row.worst_target
     extremes = (_share(row.target_mean), _share(worst.accuracy, worst.domain)) if worst else (Cell(), Cell())
@@ -201,6 +206,7 @@ def _run_row(row: ResultRow, place: int, domains: Sequence[str], *, several: boo
         Cell(text=row.selected),
         Cell(text=row.selection),
         Cell(text=row.target_part if row.targets else ""),
+        *((Cell(text=row.recipe),) if recipes else ()),
         Cell(text=row.protocol),
         Cell(text=str(row.seed)),
     )

@@ -50,6 +50,8 @@ class FinishedRun:
     target_part: str
     protocol: str
     """Its name, and the settings that differ from it."""
+    recipe: str
+    """Empty if the settings are those of no recipe."""
     records: tuple[Record, ...]
     diagnostics: Diagnostics
     """The content of ``diagnostics.json``; empty if the folder has none."""
@@ -115,6 +117,7 @@ def read_run(path: Path, label: str = "") -> FinishedRun:
         better_step=result.better_step,
         target_part=result.target_part,
         protocol="; ".join([result.protocol, *(f"{k} {v}" for k, v in result.deviations.items())]),
+        recipe=result.recipe or "",
         records=tuple(folder.read_records()),
         diagnostics=folder.read_diagnostics() if os.path.lexists(folder.diagnostics) else {},
         label=label,

@@ -41,6 +41,22 @@ def test_settings_in_which_runs_differ_are_columns(tmp_path: Path, capsys: pytes
     assert [line for line in lines if "selection source_val, target part all, protocol messi" in line]
 
 
+def test_a_recipe_is_printed_and_a_run_without_one_says_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paper, plain = (
+        Sample(images=False, seed=seed, result={"recipe": name}).write(tmp_path / str(seed))
+        for seed, name in ((3, "paper"), (4, None))
+    )
+    print_results([paper])
+    assert "seed 3, recipe paper, protocol messi; steps 30" in capsys.readouterr().out
+    print_results([plain])
+    assert "ecipe" not in capsys.readouterr().out
+    print_results([paper, plain])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-2:] for line in lines if "sketch" in line] == [["3", "paper"], ["30", "4"]]
+
+
 def test_runs_that_hold_out_one_domain_each_have_a_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     accuracies = {"sketch": 0.6, "cartoon": 0.5}
     paths = [Sample(targets={d: a}, images=False).write(tmp_path / d) for d, a in accuracies.items()]

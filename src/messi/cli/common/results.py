@@ -10,7 +10,7 @@ from messi.reports.number_format import percent
 from messi.reports.result_tables import ResultRow, result_rows
 from messi.reports.runs import read_run
 
-_SETTINGS = ("Selection", "Target part", "Seed", "Protocol")
+_SETTINGS = ("Selection", "Target part", "Seed", "Recipe", "Protocol")
 """Columns that become one line below the table if all rows agree in them."""
 _WIDTH = 100
 
@@ -37,7 +37,7 @@ def _print_table(rows: Sequence[Row]) -> None:
     same = [name for name in _SETTINGS if len({row[name] for row in rows}) == 1]
     print_rows([{name: value for name, value in row.items() if name not in same} for row in rows])
     if same:
-        text = ", ".join(f"{name.lower()} {rows[0][name]}" for name in same)
+        text = ", ".join(f"{name.lower()} {rows[0][name]}" for name in same if rows[0][name] != "")
         say(*textwrap.wrap(text, _WIDTH, initial_indent=" ", subsequent_indent="   "), "")
 
 
@@ -57,7 +57,8 @@ def _mean_and_worst(accuracies: Mapping[str, float]) -> str:
 def _rows(result: ResultRow) -> list[Row]:
     """Return a row for every target, or a single row for a run without targets."""
     targets: list[Row] = [{"Target": t.domain, "Accuracy %": percent(t.accuracy), "n": t.count} for t in result.targets]
-    settings = (result.selection, result.target_part if targets else "none", result.seed, result.protocol)
+    part = result.target_part if targets else "none"
+    settings = (result.selection, part, result.seed, result.recipe, result.protocol)
     rest: Row = {
         "Validation %": percent(result.validation),
         "Selected step": result.selected,

@@ -11,10 +11,10 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.base import Experiment
 from messi.experiments.common.benchmarks import BENCHMARKS, STAND_IN, Benchmark, DataName
 from messi.experiments.common.methods import DEIT_S, backbone_title, pretrained
-from messi.experiments.common.results import Results
-from messi.experiments.common.tables import On, differences, learned
 from messi.models.encoder import EncoderConfig
 from messi.reports.table import Provenance, Published, Table
+from messi.studies.common.results import Results
+from messi.studies.common.tables import On, differences, learned
 from messi.sweeps.plan import PlannedRun
 
 SMALL = dataclasses.replace(STAND_IN, targets={angle: STAND_IN.targets[angle] for angle in ("0", "75")})

@@ -1,40 +1,31 @@
-"""What an experiment is: a table or figure of the paper as runs, measurements and a report.
+"""What an experiment is: a study that reproduces a table or figure of the paper.
 
-To add one, write a file in ``experiments/`` with a class of the same name that states title, claim and cost and defines
-
-1. ``runs``: what to train;
-2. ``measurement``, only if the report needs more than runs record: what to measure on every finished model;
-3. ``report``: tables and figures, made from files alone.
+To add one, write a file in ``experiments/`` with a class of the same name that states title, claim and cost, and
+defines what every study does (``studies/common/base.py``).
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
-from messi.core.config import Bounds, Config
+from messi.core.config import Bounds
 from messi.core.registry import Registry
-from messi.experiments.common.measuring import Measurement
-from messi.experiments.common.results import Results
-from messi.reports.plan_page import Section
-from messi.sweeps.plan import Planned
+from messi.studies.common.base import EXPERIMENTS, Study
 
-EXPERIMENTS = Registry("experiment", "messi.experiments")
 Scale = Literal["full", "small"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment(Config, ABC):
+class Experiment(Study):
     """A table or figure of the paper."""
 
     registry: ClassVar[Registry | None] = EXPERIMENTS
-    title: ClassVar[str]
     claim: ClassVar[str]
     """What the paper concludes from it."""
     cost: ClassVar[str]
     """Of the full scale: runs, steps and, if known, the measured time."""
-    measurement: ClassVar[Measurement[Any] | None] = None
-    """What to measure on every finished model before the report; None if runs record everything."""
     scale: Scale = "full"
     """As in the paper, or small enough for 2 CPU cores; a small result states what was reduced."""
     seeds: Annotated[int, Bounds(minimum=1)] = 3
@@ -46,9 +37,35 @@ class Experiment(Config, ABC):
         """What the small scale reduces to finish on 2 CPU cores; empty if nothing needs to be reduced."""
 
     @property
-    def compared_with(self) -> str:
-        """The method that tables compare all others with; empty if there is none."""
-        return ""
+    def lead(self) -> str:
+        """What the paper concludes."""
+        return f"The paper's claim: {self.claim}"
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """What the small scale reduces."""
+        reduced = self.small and self.reduced
+        return {"Reduced": f"{self.reduced}; its numbers cannot be compared with the paper's"} if reduced else {}
+
+    @property
+    def extent(self) -> str:
+        """The cost of the full scale, or what the small scale reduces."""
+        return f"reduced: {self.reduced}" if self.small and self.reduced else f"cost: {self.cost}"
+
+    @property
+    def default_folder(self) -> Path:
+        """The folder of the plan if the user names none."""
+        return Path("reproduce") / (f"{self.name}-small" if self.small else self.name)
+
+    def command(self, folder: Path) -> list[str]:
+        """Return the words of the command that repeats the plan in the same folder and so resumes it."""
+        default = type(self)().to_dict()
+        words = ["messi", "reproduce", self.name]
+        for name, value in self.to_dict().items():
+            if value != default[name]:
+                values = value if isinstance(value, list) else [value]
+                words += [f"--{name.replace('_', '-')}", *map(str, values)]
+        return words if folder == self.default_folder else [*words, "--out", str(folder)]
 
     @property
     def small(self) -> bool:
@@ -58,11 +75,3 @@ class Experiment(Config, ABC):
     def all_seeds(self) -> range:
         """Return the seeds of the runs."""
         return range(1 if self.small else self.seeds)
-
-    @abstractmethod
-    def runs(self) -> Sequence[Planned]:
-        """Return what to train, and averages of these runs."""
-
-    @abstractmethod
-    def report(self, results: Results) -> list[Section]:
-        """Return tables and figures of the finished runs; reads files only."""

@@ -33,9 +33,14 @@ class Benchmark:
 
     def config(self, folder: str | None) -> DataConfig:
         """Return the data config; ``folder`` contains the folders of the data sets."""
-        if folder is None or not isinstance(self.data, benchmark.Benchmark):
-            return self.data
-        return type(self.data)(path=str(Path(folder) / self.data.manifest.folder))
+        return in_folder(self.data, folder)
+
+
+def in_folder(data: DataConfig, folder: str | None) -> DataConfig:
+    """Return the config of a published data set whose folder is in ``folder``; any other data stay where they are."""
+    if folder is None or not isinstance(data, benchmark.Benchmark):
+        return data
+    return type(data)(path=str(Path(folder) / data.manifest.folder))
 
 
 BENCHMARKS: dict[DataName, Benchmark] = {

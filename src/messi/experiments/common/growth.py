@@ -8,10 +8,10 @@ from messi.data.datasets.common.digits import EMBEDDED
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.base import Experiment
-from messi.experiments.common.results import Results
-from messi.experiments.common.tables import On, differences
 from messi.models.encoder import EncoderConfig
 from messi.reports.table import Column, Provenance, Row, Table
+from messi.studies.common.results import Results
+from messi.studies.common.tables import On, differences
 
 BUDGET = 35_000
 """Examples of all source domains together in the paper's domain-growth protocol (docs/method.md)."""

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from messi.core.errors import MessiError
-from messi.experiments.common import measuring as module
-from messi.experiments.common.measuring import Measurement, measure, read_measured
-from messi.experiments.common.results import Results
 from messi.experiments.specialisation import Specialisation
-from tests.experiments.made_runs import made_results
+from messi.studies.common import measuring as module
+from messi.studies.common.measuring import Measurement, measure, read_measured
+from messi.studies.common.results import Results
+from tests.studies.made_runs import made_results
 
 RESULT = {"result": {"target": {"t": 0.5}}}
 VALUES = torch.tensor([[0.1, torch.nan], [1 / 3, 1e-300]], dtype=torch.float64)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from messi.cli.common.data_option import BY_PATH, find_data
 from messi.core.errors import MessiError
 from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.common.base import DATASETS
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.table import Table
 from messi.data.datasets.wilds import Wilds
+from messi.data.find import BY_PATH, find_data
 from tests.data.datasets.copies import make_camelyon, make_iwildcam, make_sorted, write_csv
 
 DOMAINS, CLASSES = ("d0", "d1"), ("c0", "c1", "c2")

@@ -1,4 +1,4 @@
-"""Writes what an experiment found: tables and figures as files, one Markdown document and one page."""
+"""Writes what a study found: tables and figures as files, one Markdown document and one page."""
 
 import shlex
 from collections import Counter
@@ -10,14 +10,14 @@ from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.core.info import version
 from messi.core.rundir import RunDir
-from messi.experiments.common.base import Experiment
-from messi.experiments.common.measuring import measure
-from messi.experiments.common.results import Results, last_line, source_accuracy, target_accuracy
 from messi.reports.page import read_for_page
 from messi.reports.plan_page import PlanPage, Section, section_files, section_markdown
 from messi.reports.runs import FinishedRun
 from messi.reports.statistics import Summary
 from messi.reports.table import Cell, Column, Row, Table
+from messi.studies.common.base import Study
+from messi.studies.common.measuring import measure
+from messi.studies.common.results import Results, last_line, source_accuracy, target_accuracy
 from messi.sweeps.plan import Outcome
 
 MOST_FEATURED = 6
@@ -47,32 +47,25 @@ class Featured:
     """How many methods have finished runs."""
 
 
-def default_folder(experiment: Experiment) -> Path:
-    """Return the folder of a plan if the user names none."""
-    return Path("reproduce") / (f"{experiment.name}-small" if experiment.small else experiment.name)
-
-
-def write_results(
-    experiment: Experiment, outcomes: Sequence[Outcome], folder: Path, *, page: Path | None = None
-) -> Written:
-    """Measure models if the experiment requires it, then write tables and figures in every format and the page.
+def write_results(study: Study, outcomes: Sequence[Outcome], folder: Path, *, page: Path | None = None) -> Written:
+    """Measure models if the study requires it, then write tables and figures in every format and the page.
 
     Files go to the folder of the plan, which the document names as the user gave it; the page may go elsewhere.
     """
     results = Results(outcomes)
-    if experiment.measurement:
-        results = measure(results, experiment.measurement)
-    sections = experiment.report(results)
+    if study.measurement:
+        results = measure(results, study.measurement)
+    sections = study.report(results)
     tables = folder / "tables"
     tables.mkdir(parents=True, exist_ok=True)
     for section in sections:
         for name, text in section_files(section).items():
             write_text(tables / name, text)
-    command = _command(experiment, folder)
-    document = _document(experiment, sections, command)
+    command = study.command(folder)
+    document = _document(study, sections, command)
     write_text(tables / "README.md", document)
-    featured = featured_runs(outcomes, experiment.compared_with)
-    _page(experiment, outcomes, sections, command, featured).write(page or folder / "report.html")
+    featured = featured_runs(outcomes, study.compared_with)
+    _page(study, outcomes, sections, command, featured).write(page or folder / "report.html")
     left_out = (f"left out  {path.name} from the runs in detail: {why}" for path, why in featured.damaged.items())
     return Written(document, tuple(left_out))
 
@@ -109,26 +102,27 @@ def _labels(outcome: Outcome, *, of_task: bool) -> str:
 
 
 def _page(
-    experiment: Experiment,
+    study: Study,
     outcomes: Sequence[Outcome],
     sections: Sequence[Section],
-    command: str,
+    command: Sequence[str],
     featured: Featured,
 ) -> PlanPage:
     states = Counter(outcome.state for outcome in outcomes)
     failed = {outcome.path: last_line(outcome.reason) for outcome in outcomes if outcome.state == "failed"}
     return PlanPage(
-        title=experiment.title,
-        claim=experiment.claim,
+        title=study.title,
+        lead=study.lead,
         facts={
             "Runs": ", ".join(f"{number} {state}" for state, number in states.items()) or "none required",
-            "Reduced": experiment.reduced if experiment.small else "",
+            **study.notes,
             "Trained on": _machines(outcomes),
             "Version": f"messi-dg {version()}",
         },
         sections=sections,
         runs=_runs_table(outcomes, failed | featured.damaged),
-        command=command,
+        kicker=shlex.join(command[:2]),
+        command=shlex.join(command),
         featured=featured.runs,
         methods=featured.methods,
     )
@@ -147,11 +141,9 @@ def _machine(environment: Mapping[str, str]) -> str:
     return ", ".join([device, *(f"{name} {environment[name]}" for name in names if name in environment)])
 
 
-def _document(experiment: Experiment, sections: Sequence[Section], command: str) -> str:
-    parts = [f"# {experiment.title}", f"The paper's claim: {experiment.claim}"]
-    if experiment.small and experiment.reduced:
-        parts.append(f"Reduced version: {experiment.reduced}. Its numbers cannot be compared with the paper's.")
-    parts.append(f"    {command}")
+def _document(study: Study, sections: Sequence[Section], command: Sequence[str]) -> str:
+    notes = [f"{name}: {text}." for name, text in study.notes.items()]
+    parts = [f"# {study.title}", study.lead, *notes, f"    {shlex.join(command)}"]
     return "\n\n".join([*parts, *map(section_markdown, sections)]) + "\n"
 
 
@@ -176,16 +168,3 @@ def _run_row(outcome: Outcome, reasons: Mapping[Path, str]) -> Row:
     reason = [Cell(text=reasons.get(outcome.path, ""))] if reasons else []
     cells = (*numbers, Cell(text=outcome.state), *reason, Cell(text=outcome.path.name))
     return Row(tuple(map(str, outcome.labels.values())), cells)
-
-
-def _command(experiment: Experiment, folder: Path) -> str:
-    """Return the command that repeats the plan in the same folder and so resumes it."""
-    default = type(experiment)().to_dict()
-    words = ["messi", "reproduce", experiment.name]
-    for name, value in experiment.to_dict().items():
-        if value != default[name]:
-            values = value if isinstance(value, list) else [value]
-            words += [f"--{name.replace('_', '-')}", *map(str, values)]
-    if folder != default_folder(experiment):
-        words += ["--out", str(folder)]
-    return shlex.join(words)

@@ -20,7 +20,7 @@ from messi.core.errors import MessiError
 from messi.core.rundir import RunDir
 from messi.data.loader import Loader
 from messi.engine.evaluate import load_placed, reopen
-from messi.experiments.common.results import Results
+from messi.studies.common.results import Results
 from messi.sweeps.plan import Outcome
 
 Found = TypeVar("Found")

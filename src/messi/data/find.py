@@ -1,4 +1,4 @@
-"""The option ``--data``: find the data set or the files that it names."""
+"""From a name or a path, such as that of ``--data``, to the data set that it means."""
 
 from pathlib import Path
 

@@ -7,11 +7,11 @@ from typing import Any
 from messi.core.documents import write_document
 from messi.core.info import version
 from messi.core.rundir import RunDir
-from messi.experiments.common.base import Experiment
-from messi.experiments.common.measuring import measure
-from messi.experiments.common.results import Results
 from messi.reports.plan_page import Section
 from messi.reports.table import Cell, Table
+from messi.studies.common.base import Study
+from messi.studies.common.measuring import measure
+from messi.studies.common.results import Results
 from messi.sweeps.plan import Label, Plan, Planned
 
 Made = Callable[[Mapping[str, Label]], "dict[str, Any] | str | None"]
@@ -50,9 +50,9 @@ def _completed(name: str, content: dict[str, Any]) -> dict[str, Any]:
     return {**content, **parts, **({"calibration": calibration} if calibration else {})}
 
 
-def made_results(folder: Path, experiment: Experiment, made: Made) -> Results:
-    """Write the files of every run of an experiment, and read them as a plan does."""
-    plan = Plan(folder, experiment.runs())
+def made_results(folder: Path, study: Study, made: Made) -> Results:
+    """Write the files of every run of a study, and read them as a plan does."""
+    plan = Plan(folder, study.runs())
     for run in plan.runs:
         what = made(run.labels)
         if isinstance(what, dict):
@@ -66,9 +66,9 @@ def made_results(folder: Path, experiment: Experiment, made: Made) -> Results:
     return Results(plan.outcomes())
 
 
-def reported(experiment: Experiment, results: Results) -> list[Section]:
-    """Measure the models if the experiment requires it, then report, as ``write_results`` does."""
-    return experiment.report(measure(results, experiment.measurement) if experiment.measurement else results)
+def reported(study: Study, results: Results) -> list[Section]:
+    """Measure the models if the study requires it, then report, as ``write_results`` does."""
+    return study.report(measure(results, study.measurement) if study.measurement else results)
 
 
 def _begin(plan: Plan, run: Planned) -> None:

@@ -11,15 +11,15 @@ from playwright.sync_api import Browser, Page
 
 from messi.cli.main import main
 from messi.core.documents import read_values, write_document
-from messi.experiments.common.base import EXPERIMENTS
-from messi.experiments.common.output import featured_runs, write_results
-from messi.experiments.common.results import Results
 from messi.experiments.domain_growth import DomainGrowth
 from messi.experiments.lambda_sweep import LambdaSweep
 from messi.experiments.readings import Readings
 from messi.reports.plan_page import Figure
+from messi.studies.common.base import EXPERIMENTS
+from messi.studies.common.output import featured_runs, write_results
+from messi.studies.common.results import Results
 from messi.sweeps.plan import Label
-from tests.experiments.made_runs import made_results
+from tests.studies.made_runs import made_results
 
 RULES: dict[str, Any] = {
     "selected_step": 100, "selection": "source_val", "target_part": "all", "protocol": "messi", "deviations": {},

@@ -1,13 +1,13 @@
-"""The tables that several experiments share: paired differences to a baseline, and what the models have learned."""
+"""The tables that several studies share: paired differences to a baseline, and what the models have learned."""
 
 from dataclasses import replace
 from typing import Literal
 
 from messi.core.rundir import RunDir
-from messi.experiments.common.results import Results, Value, diagnostic, source_accuracy, target_accuracy
 from messi.reports.measures import MEASURES
 from messi.reports.statistics import Summary, paired_difference
 from messi.reports.table import Cell, Column, Provenance, Row, Table
+from messi.studies.common.results import Results, Value, diagnostic, source_accuracy, target_accuracy
 
 Within = Literal["target", "K"]
 """The label that pairs share besides the seed."""
@@ -15,14 +15,17 @@ On = Literal["the target", "validation data"]
 
 _WITHIN: dict[Within, str] = {"target": "target", "K": "number of source domains"}
 _ON: dict[On, Value] = {"the target": target_accuracy, "validation data": source_accuracy}
-_DIFFERENCE = (Column("n pairs", "none", 0), *(Column(name, "none", 2) for name in ("Difference", "2.5 %", "97.5 %")))
+DIFFERENCE_COLUMNS = (
+    Column("n pairs", "none", 0),
+    *(Column(name, "none", 2) for name in ("Difference", "2.5 %", "97.5 %")),
+)
 _LEARNED = (
     *("source_ece", "target_ece", "energy_distance", "domain_probe", "probe_chance", "routing_entropy"),
     *("load_deviation", "dead_experts", "expert_cosine", "template_divergence"),
 )
 """Measures of ``reports.measures``."""
 _LEARNED_EXPLANATION = (
-    "Mean over the targets, measured on the validation part of the source domains unless the head says target: "
+    "Mean over the {over}, measured on the validation part of the source domains unless the head says target: "
     "expected calibration error; energy distance between two domains of a class in the classifier's inputs; accuracy "
     "of a linear probe for the domain within a class, and that of chance; entropy of the routing in nats, deviation "
     "of the experts' loads, share of experts with less than 1 % of the load, mean cosine between two experts' "
@@ -31,8 +34,11 @@ _LEARNED_EXPLANATION = (
 )
 
 
-def learned(results: Results, *, name: str, provenance: Provenance) -> Table:
-    """Return what the models of every method have learned, for every data set separately."""
+def learned(results: Results, *, name: str, provenance: Provenance, over: str = "targets") -> Table:
+    """Return what the models of every method have learned, for every data set separately, as means over the targets.
+
+    ``over`` is what the label "target" distinguishes.
+    """
     diagnosed = results.readable(RunDir.read_diagnostics)
     kinds = dict.fromkeys((str(o.labels["method"]), str(o.labels["data"])) for o in results.outcomes)
     values = [diagnostic(key) for key in _LEARNED]
@@ -48,7 +54,7 @@ def learned(results: Results, *, name: str, provenance: Provenance) -> Table:
     return Table(
         name=name,
         title="What the models have learned",
-        explanation=_LEARNED_EXPLANATION,
+        explanation=_LEARNED_EXPLANATION.format(over=over),
         provenance=provenance,
         heads=("Method", "Data"),
         columns=tuple(Column(one.short, one.better, one.digits) for one in measures),
@@ -76,16 +82,17 @@ def differences(
     return Table(
         name=name,
         title=f"Differences to {baseline} in accuracy on {on}",
-        explanation=_explanation(_WITHIN[within] if len(_values(results, within)) > 1 else ""),
+        explanation=difference_explanation(_WITHIN[within] if len(_values(results, within)) > 1 else ""),
         provenance=provenance,
         heads=("Method", "Data") if data else ("Method",),
-        columns=_DIFFERENCE,
+        columns=DIFFERENCE_COLUMNS,
         groups=(tuple(rows),),
         over_seeds=False,
     )
 
 
-def _explanation(group: str) -> str:
+def difference_explanation(group: str) -> str:
+    """Return how differences were computed; ``group`` names what pairs share besides the seed, if there are several."""
     pairs, draws = (f"{group} and seed", f" within each {group}") if group else ("seed", "")
     return (
         f"In percentage points, paired by {pairs}, with the 95 % interval of a bootstrap{draws}, which is too narrow "
@@ -96,10 +103,12 @@ def _explanation(group: str) -> str:
 
 def _by_method(results: Results, baseline: str, within: Within, value: Value) -> dict[str, tuple[Cell, ...]]:
     others = [method for method in _values(results, "method") if method != baseline]
-    return {method: _cells(results, method, baseline, within, value) for method in others}
+    return {method: difference_cells(results, method, baseline, within=within, value=value) for method in others}
 
 
-def _cells(results: Results, method: str, baseline: str, within: Within, value: Value) -> tuple[Cell, ...]:
+def difference_cells(
+    results: Results, method: str, baseline: str, *, within: Within = "target", value: Value = target_accuracy
+) -> tuple[Cell, ...]:
     """Return the number of pairs, the mean difference and both ends of its interval."""
     ours, theirs = (results.scores(within, value, method=one) for one in (method, baseline))
     pairs = len(ours.keys() & theirs.keys())

@@ -10,7 +10,7 @@ from messi.experiments.mechanism import Mechanism
 from messi.reports.table import Table
 from messi.reports.table_formats import markdown
 from messi.sweeps.plan import Label
-from tests.experiments.made_runs import Made, cell_of, made_results
+from tests.studies.made_runs import Made, cell_of, made_results
 
 BASELINE = "ERM-MoE"
 FAILURE = "a trace\nCUDA out of memory"
