@@ -26,6 +26,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "data",
         "--target",
         "dark room",
+        "--recipe",
+        "paper",
         *options,
         "--out",
         "run",

@@ -36,7 +36,7 @@ def test_commands_list_a_folder_once(make_folder: Callable[..., Path], scans: Co
         (["data", "prepare", str(root)], 0),
         (["data", "show", str(root)], 0),
         (["data", "verify", str(root)], 0),
-        (["train", "--data", str(root), "--out", "runs", *QUICK], 0),  # three runs
+        (["train", "--data", str(root), "--recipe", "paper", "--out", "runs", *QUICK], 0),  # three runs
         (["evaluate", "runs/photo", "--device", "cpu"], 0),
         (["evaluate", "runs/photo", "--data", str(root), "--device", "cpu"], 0),
     ):

@@ -6,7 +6,12 @@ import pytest
 
 from .blocks import DOCS, blocks, run_page
 
-PAGES = [DOCS / "start.md", *sorted((DOCS / "tutorials").glob("*.md")), DOCS / "algorithms" / "diwa.md"]
+PAGES = [
+    DOCS / "start.md",
+    *sorted((DOCS / "tutorials").glob("*.md")),
+    DOCS / "algorithms" / "diwa.md",
+    DOCS / "recipes.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -87,3 +87,20 @@ def test_a_result_names_its_recipe(tmp_path: Path) -> None:
         assert json.loads((tmp_path / str(number) / "result.json").read_text())["recipe"] == name
     average = average_runs([tmp_path / "1"], out=tmp_path / "average", device="cpu")
     assert json.loads((average.path / "result.json").read_text())["recipe"] is None  # no recipe averages runs
+
+
+def test_the_page_of_recipes_lists_them_all_with_their_settings() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+    rows = {
+        line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `") and "messi train" not in line
+    }
+    assert rows.keys() == RECIPES.keys()
+    assert [name for name, row in rows.items() if "(default)" in row] == [DEFAULT]
+    for name, row in rows.items():
+        listed = row.rsplit(" | ", 1)[1].strip("|` ").replace("none", "")
+        words = [f"--{key.replace('_', '-')} {_number(value)}" for key, value in RECIPES[name].settings.items()]
+        assert listed == " ".join(words)
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -31,6 +31,12 @@ def test_target_records_change_nothing() -> None:
     assert select(sources) == select([*target, *sources])
 
 
+def test_the_oracle_keeps_the_last_step_regardless_of_all_scores() -> None:
+    records = [evaluation(10, "a", 0.9), evaluation(20, "a", 0.2), evaluation(10, "t", 1.0, "target_val")]
+    chosen = select(records, "oracle")
+    assert (chosen.step, chosen.score) == (20, 0.2)
+
+
 def test_a_rule_that_reads_an_undeclared_role_raises() -> None:
     for rule in RULES.values():
         reader = Reader([evaluation(10, "t", 1.0, "target"), whole(10, 1.0, "target")], rule.role, rule.name)
@@ -67,5 +73,5 @@ def test_nothing_evaluated_and_an_unknown_rule_are_named() -> None:
     for rule in RULES:
         with pytest.raises(MessiError, match=r"requires evaluations on '.*' data, but there are none"):
             select([], rule)
-    with pytest.raises(MessiError, match="no selection rule named 'oracle'"):
-        select([], "oracle")
+    with pytest.raises(MessiError, match="no selection rule named 'source_var'"):
+        select([], "source_var")

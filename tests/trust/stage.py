@@ -26,8 +26,9 @@ from messi.sweeps.one_run import do_run
 from messi.sweeps.plan import Outcome, Plan
 
 _SCHEDULE = ["--steps", "6", "--evaluate-every", "2", "--batch-per-domain", "4", "--log-every", "2", "--device", "cpu"]
-TRAIN = ["train", "--data", "images", "--target", "paint", "--backbone", "tiny_cnn", "--num-experts", "2", *_SCHEDULE]
-TRAIN_FEATURES = ["train", "--data", "features.npz", "--target", "2", "--num-experts", "2", *_SCHEDULE]
+_METHOD = ("--recipe", "paper", "--num-experts", "2")
+TRAIN = ["train", "--data", "images", "--target", "paint", "--backbone", "tiny_cnn", *_METHOD, *_SCHEDULE]
+TRAIN_FEATURES = ["train", "--data", "features.npz", "--target", "2", *_METHOD, *_SCHEDULE]
 REPRODUCE = ["reproduce", "specialisation", "--scale", "small", "--out", "plan", "--devices", "cpu"]
 _EVIL = """from pathlib import Path
 Path("canary").touch()

@@ -13,7 +13,7 @@ from torch.nn import functional
 from messi.algorithms.common.base import Group, Stepper
 from messi.algorithms.erm import ERM
 from messi.core.batch import Batch, LossTerms, Task
-from messi.core.config import Bounds, LogUniform, OneOf
+from messi.core.config import Bounds, LogUniform, OneOf, SmallImages
 from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.discriminator import Discriminator
 from messi.models.encoder import EncoderConfig
@@ -30,15 +30,17 @@ class DANN(ERM):
         """lambda: weight of the adversarial term."""
         gradient_penalty: Annotated[float, Bounds(minimum=0), LogUniform(-2, 1)] = 0.0
         """Weight of the squared gradient of the discriminator's loss with respect to its input."""
-        discriminator_steps: Annotated[int, Bounds(minimum=1), OneOf((1, 2, 4))] = 1
+        discriminator_steps: Annotated[int, Bounds(minimum=1), LogUniform(0, 3, base=2)] = 1
         """Discriminator steps before each step of encoder and classifier."""
-        discriminator_width: Annotated[int, Bounds(minimum=1), OneOf((64, 128, 256, 512))] = 256
+        discriminator_width: Annotated[int, Bounds(minimum=1), LogUniform(6, 10, base=2)] = 256
         """Width of the discriminator's hidden layers."""
         discriminator_depth: Annotated[int, Bounds(minimum=2), OneOf((3, 4, 5))] = 3
         """Number of the discriminator's linear layers."""
         discriminator_dropout: Annotated[float, Bounds(minimum=0, maximum=0.9), OneOf((0.0, 0.1, 0.5))] = 0.0
         """Dropout in the discriminator's hidden layers."""
-        discriminator_learning_rate: Annotated[float, Bounds(above=0)] | None = None
+        discriminator_learning_rate: Annotated[
+            Annotated[float, Bounds(above=0)] | None, LogUniform(-5, -3.5), SmallImages(LogUniform(-4.5, -2.5))
+        ] = None
         """The discriminator's learning rate; by default that of the run."""
         momentum: Annotated[float, Bounds(minimum=0, maximum=0.9999), OneOf((0.0, 0.5))] = 0.5
         """Adam's first beta for both networks; the second is 0.9."""

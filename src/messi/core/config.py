@@ -1,5 +1,6 @@
 """Configs are frozen dataclasses: checked when created, saved as plain dicts, identified by a fingerprint."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -35,13 +36,18 @@ class Bounds:
 
 @dataclass(frozen=True)
 class LogUniform:
-    """Search range of a sweep: 10 to a power drawn uniformly between ``low`` and ``high``."""
+    """Search range of a sweep: ``base`` to a power drawn uniformly between ``low`` and ``high``."""
 
     low: float
     high: float
+    base: float = 10
+
+    def at(self, position: float) -> float:
+        """Return the value at a position from 0 to 1."""
+        return float(self.base ** (self.low + position * (self.high - self.low)))
 
     def __str__(self) -> str:
-        return f"10^U({self.low:g}, {self.high:g})"
+        return f"{self.base:g}^U({self.low:g}, {self.high:g})"
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,10 @@ class Uniform:
 
     low: float
     high: float
+
+    def at(self, position: float) -> float:
+        """Return the value at a position from 0 to 1."""
+        return self.low + position * (self.high - self.low)
 
     def __str__(self) -> str:
         return f"U({self.low:g}, {self.high:g})"
@@ -61,12 +71,26 @@ class OneOf:
 
     values: tuple[Any, ...]
 
+    def at(self, position: float) -> Any:
+        """Return the value at a position from 0 to 1, at which every value has an equal share."""
+        return self.values[int(position * len(self.values))]
+
     def __str__(self) -> str:
         return "{" + ", ".join(map(str, self.values)) + "}"
 
 
 Search = LogUniform | Uniform | OneOf
 """The search range in the annotation of a hyper-parameter: ``Annotated[float, LogUniform(-1, 1)]``."""
+
+
+@dataclass(frozen=True)
+class SmallImages:
+    """The search range with a small network, if it differs from that with a large one; None: not searched."""
+
+    search: Search | None
+
+    def __str__(self) -> str:
+        return f"small images: {self.search or 'not searched'}"
 
 
 OPEN: Any = None
@@ -85,10 +109,34 @@ def field_types(cls: type) -> dict[str, Any]:
     return _field_types[cls]
 
 
-def searches(cls: type) -> dict[str, Search]:
-    """Return the search ranges of a config's fields by name, for the fields that have one."""
+def searches(cls: type, *, small: bool = False) -> dict[str, Search]:
+    """Return the search ranges of a config's fields by name, with a small network or a large one."""
     found = {name: typing.get_args(annotation)[1:] for name, annotation in field_types(cls).items()}
-    return {name: extra for name, extras in found.items() for extra in extras if isinstance(extra, Search)}
+    ranges = {name: extra for name, extras in found.items() for extra in extras if isinstance(extra, Search)}
+    special = {
+        name: extra.search for name, extras in found.items() for extra in extras if isinstance(extra, SmallImages)
+    }
+    chosen = {**ranges, **special} if small else ranges
+    return {name: search for name, search in chosen.items() if search}
+
+
+def value_type(annotation: Any) -> Any:
+    """Return the type of a field without its bounds and search ranges, and without the None of an optional one."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return value_type(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return next(value_type(choice) for choice in typing.get_args(annotation) if choice is not types.NoneType)
+    return annotation
+
+
+def parse_value(name: str, text: str, annotation: Any) -> Any:
+    """Return the value of a field from text, such as that of ``--search``; check it like any other value."""
+    value: Any = text
+    if value_type(annotation) in (bool, int, float):
+        with contextlib.suppress(ValueError):
+            value = json.loads(text.lower()) if value_type(annotation) is bool else value_type(annotation)(text)
+    checker(annotation)(name, value)
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,11 @@ from messi.core.documents import parse
 from messi.core.errors import MessiError, writing
 from messi.core.files import open_regular, read_regular
 
-Role = Literal["train", "source_val", "unseen_val", "source_test", "target"]
-"""The use of an example: train, validate or test on source domains; validate or test on unseen domains."""
+Role = Literal["train", "source_val", "unseen_val", "source_test", "target", "target_val"]
+"""The use of an example: train, validate or test on source domains; validate or test on unseen domains.
+
+The last is the part of the target that the oracle validates on, and is measured for it alone.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

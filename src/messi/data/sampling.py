@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from messi.core.config import OPEN, Bounds, Config
+from messi.core.config import OPEN, Bounds, Config, LogUniform, SmallImages
 from messi.core.errors import MessiError
 from messi.core.seeding import generator
 
@@ -23,7 +23,9 @@ BLOCK = 64
 class SamplingConfig(Config):
     """How training batches are drawn."""
 
-    batch_per_domain: Annotated[int, Bounds(minimum=1)] = OPEN
+    batch_per_domain: Annotated[
+        int, Bounds(minimum=1), LogUniform(3, 5.5, base=2), SmallImages(LogUniform(3, 9, base=2))
+    ] = OPEN
     """Number of examples per source domain in a batch."""
     domains_per_batch: Annotated[int, Bounds(minimum=1)] | None = OPEN
     """Number of source domains in a batch, drawn again at every step; None: all."""

@@ -40,6 +40,8 @@ class Split:
     target: dict[int, Tensor]
     unseen_val: dict[int, Tensor] = field(default_factory=dict)
     source_test: dict[int, Tensor] = field(default_factory=dict)
+    target_val: dict[int, Tensor] = field(default_factory=dict)
+    """The rest of the target if only a part of it is tested."""
 
     def of(self, role: Role) -> dict[int, Tensor]:
         """Return the indices by domain in one role."""
@@ -82,6 +84,7 @@ def make_split(
         train={d: halves[d][0] for d in sources},
         source_val={d: halves[d][1] for d in sources},
         target=whole if config.target_part == "all" else {d: halves[d][0] for d in targets},
+        target_val={} if config.target_part == "all" else {d: halves[d][1] for d in targets},
     )
 
 

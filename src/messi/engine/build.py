@@ -30,7 +30,7 @@ from messi.engine.metrics_log import MetricsLog
 from messi.engine.observers import Observer, Stopwatch, TensorBoard
 from messi.engine.start import Start, read_start
 from messi.engine.stepper import AdamStepper
-from messi.evaluation.selection import RULES
+from messi.evaluation.selection import ORACLE, RULES
 
 
 def build_run(
@@ -49,6 +49,11 @@ def build_run(
         raise MessiError(
             f"selection '{training.selection}' requires '{validation}' data, which this split does not have; choose "
             "another rule with --selection."
+        )
+    if training.selection == ORACLE and not split.target_val:
+        raise MessiError(
+            "selection 'oracle' requires a target and validates on the part of it that is not tested; name a --target "
+            "and add --target-part in."
         )
     _note_unseen_classes(examples, split)
     spec = config.encoder.input_spec(examples.input_shape)

@@ -19,7 +19,7 @@ from messi.engine.recipes import recipe_of
 from messi.evaluation.measure import predict_role
 from messi.evaluation.model import read_weights, save_model
 from messi.evaluation.predict import Predictions
-from messi.evaluation.selection import RULES, better_step, select
+from messi.evaluation.selection import ORACLE, RULES, better_step, select
 
 EXAMPLES_PER_DOMAIN = 4
 # A report with pictures of hundreds of domains would be too large to open.
@@ -106,6 +106,8 @@ def _evaluate(parts: RunParts, chosen: Chosen) -> dict[Role, dict[int, Predictio
     target = predictions["target"] = measure(parts, "target", chosen.step, averaged=chosen.averaged)
     images = sum(len(predicted.labels) for predicted in target.values())
     parts.stopwatch.predicted(images, time.perf_counter() - start)
+    if parts.config.training.selection == ORACLE:
+        measure(parts, "target_val", chosen.step, averaged=chosen.averaged)
     return predictions
 
 

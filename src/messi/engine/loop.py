@@ -53,8 +53,11 @@ class RunParts:
     """Saved as ``run.json`` and with the selected model."""
 
 
-def train(parts: RunParts) -> None:
-    """Train from the last checkpoint, or from the start, to the last step or until the average is complete."""
+def train(parts: RunParts, until: int | None = None) -> bool:
+    """Train from the last checkpoint, or from the start, to the last step or until the average is complete.
+
+    With ``until``, stop after that evaluation at the latest. Return whether training is over.
+    """
     training, metrics = parts.config.training, parts.metrics
     done = load_checkpoint(
         parts.folder.last,
@@ -69,7 +72,7 @@ def train(parts: RunParts) -> None:
     for observer in metrics.observers:
         observer.started(done, training.steps)
     with stop_on_signal() as stop, AsyncWriter() as writer:
-        for step in _remaining_steps(parts, done):
+        for step in _remaining_steps(parts, done, until or training.steps):
             writer.check()
             last = step == training.steps
             _take_step(parts, update, step)
@@ -86,17 +89,24 @@ def train(parts: RunParts) -> None:
                 writer.wait()
                 progress = f"{_name(parts)} after step {step} of {training.steps}"
                 raise Interrupted(f"Stopped {progress}; the state is saved.", stop.signal)
+            done = step
+    return done == training.steps or _averaged(parts)
 
 
 def _name(parts: RunParts) -> str:
     return f"{short_name(parts.config.algorithm.name)} with target {'+'.join(parts.description.target) or 'none'}"
 
 
-def _remaining_steps(parts: RunParts, done: int) -> Iterator[int]:
-    for step in range(done + 1, parts.config.training.steps + 1):
-        if parts.averager and parts.averager.ended:
+def _remaining_steps(parts: RunParts, done: int, last: int) -> Iterator[int]:
+    for step in range(done + 1, last + 1):
+        if _averaged(parts):
             return
         yield step
+
+
+def _averaged(parts: RunParts) -> bool:
+    """Return whether the average is complete, so that no further step can change it."""
+    return parts.averager is not None and parts.averager.ended
 
 
 def _take_step(parts: RunParts, update: Updater, step: int) -> None:

@@ -57,12 +57,42 @@ def run(
         load: returns the examples, for example those already loaded for another run; by default ``config.data.load``.
 
     """
+    folder, fresh = _advance(config, None, out=out, device=device, capture=capture, observers=observers, load=load)
+    return read_result(folder, fresh=fresh)
+
+
+def run_until(
+    config: RunConfig,
+    step: int,
+    *,
+    out: str | Path,
+    device: str | None = None,
+    load: Callable[[], Examples] | None = None,
+) -> None:
+    """Train until an evaluation, at which the run pauses with a checkpoint; the other arguments are those of a run.
+
+    A run that was paused and resumed is the same as an undisturbed one, because its config states all its steps.
+    """
+    _advance(config, step, out=out, device=device, load=load)
+
+
+def _advance(
+    config: RunConfig,
+    until: int | None,
+    *,
+    out: str | Path | None,
+    device: str | None,
+    capture: bool = True,
+    observers: Sequence[Observer] = (),
+    load: Callable[[], Examples] | None,
+) -> tuple[RunDir, bool]:
+    """Train until a step, or to the end, and return the folder and whether there was anything to do."""
     config = config.resolved()
     load = functools.cache(load or config.data.load)
     folder, config = find_run(config, out, load)
     if folder.is_finished(config.to_dict(), version()):
         folder.require_data(load().fingerprint)
-        return read_result(folder, fresh=False)
+        return folder, False
     if config.start is None:
         config.encoder.check_weights()
     chosen = pick_device(device)
@@ -75,9 +105,9 @@ def run(
             if fresh:
                 if not folder.seen.exists():
                     write_tensors(folder.seen, parts.seen, {})
-                train(parts)
-                finish(parts)
-    return read_result(folder, fresh=fresh)
+                if train(parts, until):
+                    finish(parts)
+    return folder, fresh
 
 
 def read_result(folder: RunDir, *, fresh: bool) -> RunResult:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from messi.algorithms.common.base import Algorithm, Group
 from messi.algorithms.common.inference import autocast
 from messi.core.batch import LossTerms
-from messi.core.config import OPEN, Bounds, Config
+from messi.core.config import OPEN, Bounds, Config, LogUniform, SmallImages
 from messi.core.errors import MessiError
 from messi.models.encoder import Encoder
 from messi.models.layer_depth import layers_below_head
@@ -22,9 +22,9 @@ Flatness = Literal["none", "sam", "sagm"]
 class OptimizerConfig(Config):
     """How weights are updated."""
 
-    learning_rate: Annotated[float, Bounds(above=0)] = OPEN
+    learning_rate: Annotated[float, Bounds(above=0), LogUniform(-5, -3.5), SmallImages(LogUniform(-4.5, -2.5))] = OPEN
     """Learning rate of Adam, constant."""
-    weight_decay: Annotated[float, Bounds(minimum=0)] = OPEN
+    weight_decay: Annotated[float, Bounds(minimum=0), LogUniform(-6, -2), SmallImages(None)] = OPEN
     """Weight decay of Adam."""
     head_weight_decay: Annotated[float, Bounds(minimum=0)] | None = None
     """Weight decay of all parameters outside the encoder; by default the same as in the encoder."""

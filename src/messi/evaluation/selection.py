@@ -51,31 +51,39 @@ class Reader:
 
 @dataclass(frozen=True)
 class Rule:
-    """How steps are scored; the first step with the highest score is selected."""
+    """How steps are scored; the first step with the highest score is selected, or else the last step."""
 
     name: str
     role: Role
     """The role that it may read."""
     metric: Metric
     scores: Callable[[Reader], dict[int, float]]
+    last: bool = False
+    """Whether the last step is selected regardless of the scores."""
 
 
-def _mean_over_domains(role: Role) -> Rule:
+def _mean_over_domains(role: Role, name: str = "", *, last: bool = False) -> Rule:
     def scores(reader: Reader) -> dict[int, float]:
         return {step: statistics.fmean(values) for step, values in reader.accuracies(role).items()}
 
-    return Rule(role, role, "accuracy", scores)
+    return Rule(name or role, role, "accuracy", scores, last)
 
 
 def _macro_f1(role: Role) -> Rule:
     return Rule(f"{role}_macro_f1", role, "macro_f1", lambda reader: reader.macro_f1(role))
 
 
+ORACLE = "oracle"
 RULES = {
     rule.name: rule
-    for rule in (_mean_over_domains("source_val"), _mean_over_domains("unseen_val"), _macro_f1("unseen_val"))
+    for rule in (
+        _mean_over_domains("source_val"),
+        _mean_over_domains("unseen_val"),
+        _macro_f1("unseen_val"),
+        _mean_over_domains("source_val", ORACLE, last=True),
+    )
 }
-SelectionRule = Literal["source_val", "unseen_val", "unseen_val_macro_f1"]
+SelectionRule = Literal["source_val", "unseen_val", "unseen_val_macro_f1", "oracle"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +94,8 @@ class SelectionConfig(Config):
     """Select by accuracy on validation data of the source domains or of unseen domains, or by macro F1 on the latter.
 
     Accuracy is the mean over domains; macro F1 is computed over all examples together, as in WILDS. With
-    --averaging no step is selected; SWAD finds its valley by the loss on the same data."""
+    --averaging no step is selected; SWAD finds its valley by the loss on the same data. DomainBed's oracle keeps the
+    last step and measures the rest of the target, by which 'messi tune --rule oracle' chooses between runs."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,7 @@ def select(records: Iterable[Record], rule: str = "source_val", *, averaged: boo
             f"The selection rule '{rule}' requires evaluations on '{chosen.role}' data, but there are none; "
             f"choose another rule with --selection ({', '.join(RULES)})."
         )
-    step = max(sorted(scores), key=lambda s: scores[s])
+    step = max(scores) if chosen.last else max(sorted(scores), key=lambda s: scores[s])
     return Selection(rule=rule, step=step, score=scores[step])
 
 

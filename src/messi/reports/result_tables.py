@@ -22,6 +22,7 @@ ROLES: dict[Role, str] = {
     "source_val": "source, validation part",
     "source_test": "source, test part",
     "unseen_val": "unseen, validation part",
+    "target_val": "target, the part that the oracle validates on",
 }
 
 

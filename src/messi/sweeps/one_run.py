@@ -11,11 +11,11 @@ from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples
 from messi.engine.average_runs import average_runs
 from messi.engine.config import RunConfig
-from messi.engine.run import run
+from messi.engine.run import run, run_until
 
 
 def do_run(planned: dict[str, Any], folder: str | Path, device: str | None = None) -> str | None:
-    """Start or resume a run or an average; return None when it is finished, or the reason for its failure.
+    """Start or resume a run or an average; return None when it is finished or paused, or the reason for its failure.
 
     Args:
         planned: its ``to_dict()``: plain values, which can be sent to another process or machine. A user's own file
@@ -24,6 +24,7 @@ def do_run(planned: dict[str, Any], folder: str | Path, device: str | None = Non
         device: such as "cpu" or "cuda:0"; by default a GPU if there is one.
 
     """
+    planned = dict(planned)
     try:
         files = _own_files(planned)
         load = functools.partial(_examples, json.dumps(planned["data"]))
@@ -32,6 +33,8 @@ def do_run(planned: dict[str, Any], folder: str | Path, device: str | None = Non
             own = planned["algorithm"]["name"]
             algorithm = own if own in files else None
             average_runs(runs, choice=planned["choice"], out=folder, device=device, algorithm=algorithm, load_data=load)
+        elif (step := planned.pop("until", None)) is not None:
+            run_until(RunConfig.from_dict(planned, files=files), step, out=folder, device=device, load=load)
         else:
             run(RunConfig.from_dict(planned, files=files), out=folder, device=device, load=load)
     except MessiError as error:

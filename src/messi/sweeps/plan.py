@@ -14,7 +14,7 @@ from messi.core.files import write_text
 from messi.core.run_documents import AverageChoice, Result
 from messi.core.rundir import RunDir
 from messi.engine.config import RunConfig
-from messi.sweeps.run_states import Label, ListedRun, State, failure_file, read_state, write_run_list
+from messi.sweeps.run_states import ENDED, Label, ListedRun, State, failure_file, read_state, write_run_list
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class PlannedRun:
     """Such as method, target and seed; together they are unique in the plan."""
     config: RunConfig
     """Its start may be the name of another run of the plan."""
+    until: int | None = None
+    """Pause the run after the evaluation at this step; None: finish it."""
 
     @functools.cached_property
     def name(self) -> str:
@@ -35,7 +37,8 @@ class PlannedRun:
     def listed(self) -> ListedRun:
         """What its state on disk depends on."""
         config = values_checksum(self._resolved.to_dict())
-        return ListedRun(name=self.name, labels=dict(self.labels), steps=self._resolved.training.steps, config=config)
+        steps = self._resolved.training.steps
+        return ListedRun(name=self.name, labels=dict(self.labels), steps=steps, config=config, until=self.until)
 
     @functools.cached_property
     def _resolved(self) -> RunConfig:
@@ -48,7 +51,7 @@ class PlannedRun:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for :func:`messi.sweeps.one_run.do_run`."""
-        return self.config.to_dict()
+        return self.config.to_dict() | ({} if self.until is None else {"until": self.until})
 
 
 @dataclass(frozen=True)
@@ -161,8 +164,8 @@ class Plan:
         return [self.outcome(run) for run in self.runs]
 
     def unfinished(self) -> list[Planned]:
-        """Return the runs that are not finished; failures noted for finished runs are deleted."""
-        return [run for run in self.runs if self.record_end(run, None).state != "done"]
+        """Return the runs that are neither finished nor paused; failures noted for the others are deleted."""
+        return [run for run in self.runs if self.record_end(run, None).state not in ENDED]
 
     def record_end(self, run: Planned, failure: str | None) -> Outcome:
         """Record how an attempt at a run ended, and return the state of the run.
@@ -170,7 +173,7 @@ class Plan:
         A finished run has not failed, regardless of ``failure``: another process may have finished it.
         """
         outcome = self.outcome(run)
-        if outcome.state == "done":
+        if outcome.state in ENDED:
             self.forget_failure(run)
         elif failure is not None:
             self.note_failure(run, failure)

@@ -13,10 +13,13 @@ from messi.core.config import Bounds
 from messi.core.documents import parse_document, read_values, write_document
 from messi.core.errors import MessiError
 from messi.core.info import version
+from messi.core.records import RoleRecord
 from messi.core.run_documents import AverageChoice, Result
 from messi.core.rundir import PLAN, RunDir
 
-State = Literal["waiting", "started", "done", "failed"]
+State = Literal["waiting", "started", "paused", "done", "failed"]
+ENDED: tuple[State, ...] = ("done", "paused")
+"""The states of a run for which nothing is left to do."""
 Label = str | int | float
 _RUN_LIST = "runs.json"
 
@@ -32,6 +35,8 @@ class ListedRun:
     """0 for an average."""
     config: str
     """The checksum of the resolved config."""
+    until: int | None = None
+    """The step after whose evaluation the run is paused; None if it is finished."""
     choice: AverageChoice | None = None
     """None for a run that is trained."""
     needs: tuple[str, ...] = ()
@@ -87,11 +92,19 @@ def read_state(folder: Path, run: ListedRun) -> RunState:
     try:
         if state == "done" and (result := place.result_of(run.config, version(), _origin(folder, run))):
             return RunState("done", result=result)
+        if run.until is not None and has_reached(place, run.until):
+            return RunState("paused")
     except MessiError as error:  # a damaged file fails one run, not the whole plan
         return RunState("failed", str(error))
     if (failure := failure_file(folder, run.name)).exists():
         return RunState("failed", failure.read_text(encoding="utf-8").strip())
     return RunState("waiting" if state == "new" else "started")
+
+
+def has_reached(folder: RunDir, step: int) -> bool:
+    """Return whether a run was evaluated at a step, which needs no checkpoint: a resumed run repeats it exactly."""
+    records = folder.read_records()
+    return any(isinstance(record, RoleRecord) and record.step >= step for record in records)
 
 
 def _origin(folder: Path, run: ListedRun) -> tuple[str, ...]:

@@ -1,11 +1,10 @@
 """What every command that runs a plan does: dry run, check, launch, report."""
 
 import argparse
-import time
-from collections import Counter
 from pathlib import Path
 
 from messi.cli.common.output import Row, print_rows, say
+from messi.cli.common.plan_progress import plan_progress
 from messi.cli.common.progress import data_progress
 from messi.studies.common.base import Study
 from messi.studies.common.output import write_results
@@ -36,9 +35,10 @@ def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> 
         return 0
     check_data_and_weights(plan, data_progress())
     write_plan(study, out)
-    progress = PlanProgress(plan, launcher)
-    for stage in plan.stages():
-        launcher.launch(stage, progress)
+    plan.write_run_list()
+    with plan_progress(plan, launcher) as on_end:
+        for stage in plan.stages():
+            launcher.launch(stage, on_end)
     outcomes = plan.outcomes()
     written = write_results(study, outcomes, out)
     say(*written.document.split("\n"), *written.left_out)
@@ -48,32 +48,6 @@ def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> 
     for outcome in failed:
         say(f"failed  {outcome.run.name}: {outcome.reason.splitlines()[-1]}")
     return 1 if failed else 0
-
-
-class PlanProgress:
-    """Prints a line before the first run, and one after each run."""
-
-    def __init__(self, plan: Plan, launcher: Launcher) -> None:
-        states = Counter(outcome.state for outcome in plan.outcomes())
-        self._total, self._done, self._start = len(plan.runs), states["done"], time.monotonic()
-        self._first = self._done
-        if self._done:
-            say(f"{self._done} of {self._total} runs are already finished")
-        if left := self._total - self._done:
-            say(f"runs to do: {left}, {launcher.describe(left)}; each is reported when it finishes")
-
-    def __call__(self, outcome: Outcome) -> None:
-        """Print the result of a run and the estimated time for the others."""
-        self._done += 1
-        pace = (time.monotonic() - self._start) / (self._done - self._first)
-        left = pace * (self._total - self._done)
-        labels = "  ".join(f"{key} {value}" for key, value in outcome.labels.items())
-        end = _accuracies(outcome) if outcome.state == "done" else f"failed: {outcome.reason.splitlines()[-1]}"
-        say(f"[{self._done}/{self._total}, {left / 60:.1f} min left] {labels}  {end}")
-
-
-def _accuracies(outcome: Outcome) -> str:
-    return "  ".join(f"{domain} {accuracy:.1%}" for domain, accuracy in outcome.result().target.items())
 
 
 def _row(outcome: Outcome) -> Row:
