@@ -3,6 +3,7 @@
 The list of the runs is also a file in the folder of the plan, because making it takes seconds for thousands of runs.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ class RunState:
     reason: str = ""
     """Why the run failed."""
     result: Result | None = None
-    """Of a finished run."""
+    """Of a finished run, without the checksums of its files: those of thousands of runs would fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ def read_state(folder: Path, run: ListedRun) -> RunState:
     state = place.state()
     try:
         if state == "done" and (result := place.result_of(run.config, version(), _origin(folder, run))):
-            return RunState("done", result=result)
+            return RunState("done", result=dataclasses.replace(result, files={}))
         if run.until is not None and has_reached(place, run.until):
             return RunState("paused")
     except MessiError as error:  # a damaged file fails one run, not the whole plan

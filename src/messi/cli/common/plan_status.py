@@ -24,7 +24,8 @@ def live_status(watch: PlanWatch) -> Iterator[None]:
     def show() -> Text:
         return Text("\n".join(map(printable, status_lines(watch.read()))), no_wrap=True, overflow="ellipsis")
 
-    with Live(console=Terminal(), get_renderable=show, refresh_per_second=1 / _INTERVAL):
+    with Live(console=Terminal(), get_renderable=show, refresh_per_second=1 / _INTERVAL) as live:
+        live.refresh()
         yield
 
 

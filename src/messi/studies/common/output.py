@@ -22,6 +22,8 @@ from messi.sweeps.plan import Outcome
 
 MOST_FEATURED = 6
 """Runs shown in detail; a page with so many has a few megabytes."""
+MOST_LISTED = 1000
+"""Rows in the table of all runs; a browser becomes slow with many more."""
 _TASK = ("data", "target", "K", "seed")
 """The labels in which runs of one method differ."""
 
@@ -150,8 +152,13 @@ def _document(study: Study, sections: Sequence[Section], command: Sequence[str])
 def _runs_table(outcomes: Sequence[Outcome], reasons: Mapping[Path, str]) -> Table:
     """Return the state and the result of every run; the labels of runs are the heads."""
     names = ("target %", "validation %", "step", "state", *(["reason"] if reasons else []), "folder")
+    explanation = ""
+    if len(outcomes) > MOST_LISTED:
+        explanation = f"{MOST_LISTED:,} of {len(outcomes):,} runs; those that are not done come first."
+        outcomes = sorted(outcomes, key=lambda outcome: outcome.state == "done")[:MOST_LISTED]
     return Table(
         name="all runs",
+        explanation=explanation,
         heads=tuple(outcomes[0].labels) if outcomes else (),
         columns=tuple(Column(name, "none", 0 if name == "step" else 1) for name in names),
         groups=(tuple(_run_row(outcome, reasons) for outcome in outcomes),),
