@@ -15,6 +15,15 @@ from messi.evaluation.model import Model as Model
 from messi.evaluation.model import load as load
 from messi.models.encoder import EncoderConfig as EncoderConfig
 
+# Compare methods, and plans of your own runs.
+from messi.api import Compared as Compared
+from messi.api import compare as compare
+from messi.core.run_documents import ExpectedAccuracy as ExpectedAccuracy
+from messi.studies.compare import ComparisonConfig as ComparisonConfig
+from messi.sweeps.launchers.local import Local as Local
+from messi.sweeps.plan import Plan as Plan
+from messi.sweeps.plan import PlannedRun as PlannedRun
+
 # Methods, and MESSI's parts for other training loops.
 from messi.algorithms.erm import ERM as ERM
 from messi.algorithms.messi import MESSI as MESSI

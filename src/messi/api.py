@@ -1,16 +1,25 @@
-"""``messi.run`` and ``messi.average``: what ``messi train`` and ``messi average`` do, from Python."""
+"""``messi.run``, ``messi.average`` and ``messi.compare``: what the commands do, from Python."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from messi.core.run_documents import AverageChoice
+from messi.core.run_documents import AverageChoice, ExpectedAccuracy
 from messi.core.rundir import RunDir
 from messi.data.examples import Examples
+from messi.data.progress import LogProgress
 from messi.engine import run as engine
 from messi.engine.average_runs import average_runs
 from messi.engine.config import RunConfig
 from messi.engine.observers import Observer
 from messi.reports.page import write_report
+from messi.studies.common.output import write_results
+from messi.studies.common.plan_file import refuse_other_plan, write_plan
+from messi.studies.common.results import Results
+from messi.studies.compare import ComparisonConfig
+from messi.sweeps.check import check_data_and_weights
+from messi.sweeps.launchers.common.base import Launcher
+from messi.sweeps.launchers.local import Local
 
 
 def run(
@@ -63,6 +72,54 @@ def average(
 
     """
     return _reported(average_runs(runs, choice=choice, out=out, device=device, algorithm=algorithm))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The folder of a comparison, and its recommendation for every data set."""
+
+    path: Path
+    recommended: Mapping[str, str]
+    """The method; a data set with unfinished runs is missing."""
+    expected: Mapping[str, ExpectedAccuracy]
+    """The accuracy of the recommended method on the held-out domains."""
+    model: Path | None
+    """The final model."""
+
+
+def compare(
+    options: ComparisonConfig, *, out: str | Path | None = None, launcher: Launcher | None = None, final: bool = False
+) -> Compared:
+    """Train every method with every domain held out in turn, recommend one, and write tables and a report.
+
+    Everything is saved in the folder. Repeating the call resumes an interrupted comparison. A run that fails does not
+    stop the others; ``messi report`` states why it failed. Runs are executed in new processes, so a script must call
+    this under ``if __name__ == "__main__":``.
+
+    Args:
+        options: what to compare.
+        out: the folder; by default one under ``compare/`` that is named after the data.
+        launcher: where the runs are executed; by default on this machine.
+        final: train the recommended method on all domains afterwards.
+
+    """
+    launcher, study = launcher or Local(), options.plan()
+    if final:
+        study.require_one_model()
+    folder = Path(out) if out else study.default_folder
+    refuse_other_plan(study, folder)
+    plan = study.plan(folder)
+    check_data_and_weights(plan, LogProgress())
+    write_plan(study, folder)
+    launcher.launch(plan, lambda _outcome: None)
+    results = Results(plan.outcomes())
+    model = study.final(results, folder) if final else None
+    if model:
+        model.train(launcher)
+    write_results(study, results.outcomes, folder)
+    chosen = {data: found.method for data in study.by_data if (found := study.recommendation(results, data))}
+    expected = {data: found for data, one in chosen.items() if (found := study.expected(results, data, one))}
+    return Compared(folder, chosen, expected, model.file if model else None)
 
 
 def _reported(result: engine.RunResult) -> engine.RunResult:

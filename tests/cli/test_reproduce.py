@@ -120,4 +120,4 @@ def test_a_launcher_is_one_file_with_its_own_options(
     failed = [line for line in printed.splitlines() if line.startswith("failed  ")]
     assert failed == [f"failed  {run.name}: The queue is full." for run in runs]
     assert main([*GROWTH, "--launcher", "nowhere"]) == 2
-    assert "There is no launcher named 'nowhere'; available: local." in capsys.readouterr().err
+    assert "There is no launcher named 'nowhere'; available: local, ray, slurm." in capsys.readouterr().err

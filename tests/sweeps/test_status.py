@@ -68,8 +68,8 @@ def test_states_of_runs_with_real_files_and_processes(quick_config: RunConfig, t
     with pytest.raises(RuntimeError, match="stopped"):
         run(begun.config, out=plan.path(begun), device="cpu", observers=[StopAtStep(8)])  # type: ignore[list-item]
     records = RunDir(plan.path(begun)).records
-    with records.open("ab") as file:
-        file.write(b'{"kind": "train", "step": 9')  # as a process that is writing leaves it
+    with records.open("ab") as opened:
+        opened.write(b'{"kind": "train", "step": 9')  # as a process that is writing leaves it
     watch = PlanWatch(tmp_path, [planned.listed for planned in plan.runs])
 
     def activities() -> list[Activity]:

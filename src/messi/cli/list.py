@@ -85,8 +85,14 @@ def _protocols() -> list[Row]:
             values = {data: getattr(training, setting) for data, training in special.items()}
             others = [f"{data} {value}" for data, value in values.items() if value is not None]
             row[name] = "; ".join([str(getattr(protocol.default, setting)), *others])
-        rows.append(row)
+        rows.append({**row, "search range": _training_range(setting)})
     return rows
+
+
+def _training_range(setting: str) -> str:
+    """Return the search range of a setting of training, and that with a small network."""
+    large, small = (searches(TrainingConfig, small=kind).get(setting) for kind in (False, True))
+    return f"{large}; small images {small or 'not searched'}" if large else ""
 
 
 def _describe(registry: Registry, name: str) -> list[Row]:

@@ -24,6 +24,8 @@ _CLOSED_PIPE = 141
 COMMANDS = {
     "demo": "compare MESSI and ERM on the embedded data, with a report",
     "train": "train on a folder domain/class/image or on a data set by name",
+    "compare": "compare methods on your domains, recommend one and train it on all of them",
+    "tune": "search the hyper-parameters of methods, with domains held out in turn",
     "average": "average the weights of several runs into one model",
     "evaluate": "measure a trained model on its target domains or on other data",
     "predict": "classify images or features with a trained model",

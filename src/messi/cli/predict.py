@@ -52,6 +52,8 @@ def predict(
 
     """
     model = load(run, device=pick_device(device), algorithm=algorithm)
+    if model.expected_accuracy:
+        note(f"expected accuracy on a new domain: {model.expected_accuracy}")
     files = find_images(paths)
     arrays, images = ([file for file in files if (file.suffix.lower() == ".npz") == kind] for kind in (True, False))
     if images and arrays:

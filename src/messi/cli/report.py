@@ -67,9 +67,8 @@ def _report_plan(folder: Path, page: Path) -> list[str]:
     # Imported here, because studies need torch and the page of some runs does not.
     from messi.studies.common.output import write_results  # noqa: PLC0415
     from messi.studies.common.plan_file import read_plan  # noqa: PLC0415
-    from messi.sweeps.plan import Plan  # noqa: PLC0415
 
     study = read_plan(folder)
-    plan = Plan(folder, study.runs())
+    plan = study.plan(folder)
     written = write_results(study, plan.outcomes(), folder, page=page)
     return [line for line in (*written.left_out, plan.unplanned_note()) if line]

@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
         Args:
             out: Folder of the runs and tables; by default reproduce/NAME, or reproduce/NAME-small.
             dry_run: Only print the runs and their state.
-            launcher: Where the runs are executed: local, or a file with your own launcher, such as mine.py.
+            launcher: Where the runs are executed: local, ray, slurm, or a file with your own launcher, such as mine.py.
             experiment: Options of the experiment.
             environment: Options of the launcher.
 

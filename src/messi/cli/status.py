@@ -65,4 +65,4 @@ def _runs(folder: Path) -> tuple[ListedRun, ...]:
     # Imported here, because studies need torch, which takes seconds.
     from messi.studies.common.plan_file import read_plan  # noqa: PLC0415
 
-    return tuple(run.listed for run in read_plan(folder).runs())
+    return tuple(run.listed for run in read_plan(folder).plan(folder).runs)

@@ -1,6 +1,5 @@
 """Configs are frozen dataclasses: checked when created, saved as plain dicts, identified by a fingerprint."""
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -129,16 +128,6 @@ def value_type(annotation: Any) -> Any:
     return annotation
 
 
-def parse_value(name: str, text: str, annotation: Any) -> Any:
-    """Return the value of a field from text, such as that of ``--search``; check it like any other value."""
-    value: Any = text
-    if value_type(annotation) in (bool, int, float):
-        with contextlib.suppress(ValueError):
-            value = json.loads(text.lower()) if value_type(annotation) is bool else value_type(annotation)(text)
-    checker(annotation)(name, value)
-    return value
-
-
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """Base of every config. A config with a registry is saved with the name of its registered entry."""
@@ -213,15 +202,40 @@ def _build(cls: type[ConfigType], values: dict[str, Any], files: Collection[str 
 def _plain(value: Any) -> Any:
     if isinstance(value, Config):
         return value.to_dict()
-    return list(value) if isinstance(value, tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _revive(annotation: Any, value: Any, files: Collection[str | Path]) -> Any:
-    if typing.get_origin(annotation) is typing.Annotated:
-        annotation = typing.get_args(annotation)[0]
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _revive(arguments[0], value, files)
     if isinstance(annotation, type) and issubclass(annotation, Config):
         return annotation.from_dict(value, files=files)
-    return tuple(value) if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    kind = arguments[0] if origin is tuple and arguments[1:] == (...,) else Any
+    return tuple(_revive(kind, item, files) for item in value)
+
+
+def from_text(annotation: Any, text: str) -> Any:
+    """Return the value of a field that is written as text; text that does not fit is returned, for ``check`` to refuse.
+
+    In a union, the first kind that fits is taken; "none" is None.
+    """
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return from_text(arguments[0], text)
+    if origin in (typing.Union, types.UnionType):
+        values = (from_text(kind, text) for kind in arguments)
+        return next((value for value in values if value != text), text)
+    if origin is typing.Literal:
+        return next((value for value in arguments if str(value) == text), text)
+    if annotation in (bool, types.NoneType):
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+    try:
+        return annotation(text) if annotation in (int, float) else text
+    except ValueError:
+        return text
 
 
 Check = Callable[[object, Any], None]
@@ -229,7 +243,7 @@ Check = Callable[[object, Any], None]
 
 
 @functools.cache  # a plan creates thousands of configs
-def _field_checks(cls: type["Config"]) -> list[tuple[str, bool, Check]]:
+def _field_checks(cls: Any) -> list[tuple[str, bool, Check]]:
     """Return the name of every field, whether it may stay open, and the check of its values."""
     return [(f.name, f.default is OPEN, checker(field_types(cls)[f.name])) for f in dataclasses.fields(cls)]
 
@@ -274,13 +288,14 @@ def _choice_checker(choices: Collection[Any]) -> Check:
 
 def _type_checker(kind: Any, arguments: tuple[Any, ...]) -> Check:
     words, kinds = _TYPES.get(kind, ("anything", (object,)))
-    items = checker(arguments[0]) if kind is tuple and arguments[1:] == (...,) else None
+    many = kind is tuple and arguments[1:] == (...,)
+    check_item = checker(arguments[0]) if many else None
 
     def check_type(name: object, value: Any) -> None:
         if not isinstance(value, kinds) or (value.__class__ is bool and int in kinds):
             raise MessiError(f"{name} must be {words}, but is {value!r}.")
-        for item in value if items else ():
-            items(f"Each value of {name}", item)
+        for item in value if check_item else ():
+            check_item(f"Each value of {name}", item)
 
     return check_type
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import importlib.abc
 import importlib.util
 import logging
 import pkgutil
@@ -34,7 +35,7 @@ class Registry:
         A name that ends in ``.py`` is the path of a user's own file.
         """
         if name.endswith(".py"):
-            module = _from_file(self.kind, Path(name).resolve())
+            module = _from_file(self.kind, Path(name) if name in _provided else Path(name).resolve())
         elif name in self.names():
             module = importlib.import_module(f"{self.package}.{name}")
         else:
@@ -83,17 +84,42 @@ class Registry:
         return config
 
 
+def provide_file(path: str, content: bytes) -> None:
+    """Use this content for a user's own file: a run on another machine uses the file of the machine that sent it."""
+    _provided[path] = content
+
+
+_provided: dict[str, bytes] = {}
+
+
+def read_own_file(path: str | Path) -> bytes:
+    """Return the content of a user's own file."""
+    if str(path) in _provided:
+        return _provided[str(path)]
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise MessiError(f"{path} cannot be read: {error.strerror}.") from error
+
+
 def content_digest(file: str | Path) -> str:
     """Return 12 hex digits that identify the content of a user's own file."""
-    try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
-    except OSError as error:
-        raise MessiError(f"{file} cannot be read: {error.strerror}.") from error
+    return hashlib.sha256(read_own_file(file)).hexdigest()[:12]
 
 
 def short_name(name: str) -> str:
     """Return the name of an entry to show: a user's own file without folder and suffix."""
     return Path(name).stem if name.endswith(".py") else name
+
+
+class _OwnFileLoader(importlib.abc.SourceLoader):
+    """Imports a user's own file; the name of the module is the path of the file."""
+
+    def get_filename(self, fullname: str) -> str:
+        return fullname
+
+    def get_data(self, path: str) -> bytes:
+        return read_own_file(path)
 
 
 def _class_name(name: str) -> str:
@@ -104,9 +130,9 @@ def _from_file(kind: str, path: Path) -> ModuleType:
     """Import a file once. The module is named by its path, so a config made from it states where to find it."""
     if str(path) in sys.modules:
         return sys.modules[str(path)]
-    if not path.is_file():
+    if not (str(path) in _provided or path.is_file()):
         raise MessiError(f"There is no {kind} file {path}.")
-    spec = importlib.util.spec_from_file_location(str(path), path)
+    spec = importlib.util.spec_from_file_location(str(path), path, loader=_OwnFileLoader())
     assert spec is not None and spec.loader is not None  # noqa: S101, PT018 (for the type checker; it ends in .py)
     module = importlib.util.module_from_spec(spec)
     sys.modules[str(path)] = module

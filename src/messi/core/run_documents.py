@@ -162,6 +162,25 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExpectedAccuracy:
+    """The accuracy to expect on a new domain: that of the same method on domains that were held out in other runs."""
+
+    mean: Share
+    lowest: Share
+    """On the worst held-out domain, mean over seeds."""
+    highest: Share
+    domains: Count
+    """The number of held-out domains."""
+    seeds: Count
+
+    def __str__(self) -> str:
+        over = f"{self.domains} held-out domain{'s' if self.domains > 1 else ''}"
+        low, high = 100 * self.lowest, 100 * self.highest
+        spread = f", from {low:.1f} % to {high:.1f} %," if self.domains > 1 else ""
+        return f"{100 * self.mean:.1f} %{spread} on {over} ({self.seeds} seed{'s' if self.seeds > 1 else ''})"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Inference:
     """How long the selected model took for the target."""
 

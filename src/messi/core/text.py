@@ -34,6 +34,11 @@ def first_few(names: Sequence[str], number: int = 3) -> str:
     return ", ".join(names[:number]) + more
 
 
+def last_line(reason: str) -> str:
+    """Return the error itself, without the traceback before it."""
+    return (reason.strip().splitlines() or ["unknown"])[-1]
+
+
 def bytes_text(number: float) -> str:
     """Return a number of bytes with its unit, such as ``74.8 MB``."""
     for unit in ("bytes", "kB", "MB", "GB"):

@@ -18,6 +18,11 @@ def store_home() -> Path:
     return _home() / "stores"
 
 
+def received_home() -> Path:
+    """Return the folder of data that another machine has sent; deleted data is sent again."""
+    return _home() / "received"
+
+
 def _home() -> Path:
     return Path(os.environ.get("MESSI_HOME") or "~/.cache/messi").expanduser()
 

@@ -7,7 +7,7 @@ from messi.core.errors import MessiError, unknown_name
 from messi.engine.config import RunConfig
 
 NONE = "none"
-_MOST_RUNS = 20
+MOST_RUNS = 20
 
 
 def runs_of(config: RunConfig, domains: Sequence[str]) -> list[RunConfig]:
@@ -39,7 +39,7 @@ def _in_turn(config: RunConfig, domains: Sequence[str]) -> list[tuple[str, ...]]
             f"The data has only one domain, '{domains[0]}', so none can be held out; train on it with --target {NONE}."
         )
     targets = config.data.default_targets(domains)
-    if len(targets) > _MOST_RUNS:
+    if len(targets) > MOST_RUNS:
         raise MessiError(
             f"The data has {len(domains)} domains, and holding out each in turn would take as many runs; name the "
             f"domains to hold out with --target, or train on all with --target {NONE}."

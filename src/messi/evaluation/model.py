@@ -15,7 +15,7 @@ from messi.core.batch import InputSpec, Task
 from messi.core.documents import parse_document
 from messi.core.errors import MessiError
 from messi.core.info import version
-from messi.core.run_documents import Count, RunDescription
+from messi.core.run_documents import Count, ExpectedAccuracy, RunDescription
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data.examples import require_finite
@@ -40,6 +40,8 @@ class ModelDescription(RunDescription):
     averaged_steps: tuple[Count, Count] | None = None
     task: Task
     spec: InputSpec
+    expected: ExpectedAccuracy | None = None
+    """The accuracy to expect on a new domain, as ``messi compare --final`` measured it on held-out domains."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ class Model:
     classes: tuple[str, ...]
     spec: InputSpec
     description: ModelDescription
+
+    @property
+    def expected_accuracy(self) -> ExpectedAccuracy | None:
+        """The accuracy to expect on a new domain; None unless the model was trained by ``messi compare --final``."""
+        return self.description.expected
 
     def predict(self, images: Sequence[Input] | Tensor, *, batch_size: int | None = None) -> Answers:
         """Predict image files, PIL images, uint8 tensors [channels, height, width] or features [F]."""

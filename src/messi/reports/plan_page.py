@@ -1,7 +1,7 @@
 """The tables, figures and texts of a study as files, as one Markdown document and on one self-contained page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -21,6 +21,8 @@ class Text:
 
     name: str
     markdown: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Other formats of it, by the name of the file."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class PlanPage:
 def section_files(section: Section) -> dict[str, str]:
     """Return the files of a section by name."""
     if isinstance(section, Text):
-        return {f"{section.name}.md": section.markdown}
+        return {f"{section.name}.md": section.markdown, **section.files}
     if isinstance(section, Figure):
         return {f"{section.name}.svg": section.svg}
     return {f"{section.name}.{ending}": write(section) for ending, write in FORMATS.items()}

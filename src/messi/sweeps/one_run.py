@@ -3,10 +3,12 @@
 import functools
 import json
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from messi.core.errors import MessiError
+from messi.core.registry import provide_file
 from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples
 from messi.engine.average_runs import average_runs
@@ -14,7 +16,14 @@ from messi.engine.config import RunConfig
 from messi.engine.run import run, run_until
 
 
-def do_run(planned: dict[str, Any], folder: str | Path, device: str | None = None) -> str | None:
+def do_run(
+    planned: Mapping[str, Any],
+    folder: str | Path,
+    device: str | None = None,
+    *,
+    data_paths: Mapping[str, str] | None = None,
+    own_files: Mapping[str, bytes] | None = None,
+) -> str | None:
     """Start or resume a run or an average; return None when it is finished or paused, or the reason for its failure.
 
     Args:
@@ -22,12 +31,17 @@ def do_run(planned: dict[str, Any], folder: str | Path, device: str | None = Non
             that they name is executed, so they must come from the process that made the plan.
         folder: the run folder.
         device: such as "cpu" or "cuda:0"; by default a GPU if there is one.
+        data_paths: fields of the data config that locate the data, if it is at another path on this machine. The run
+            is recorded with the path in ``planned``.
+        own_files: the contents of the user's own files by path, if they may not be on this machine.
 
     """
     planned = dict(planned)
     try:
-        files = _own_files(planned)
-        load = functools.partial(_examples, json.dumps(planned["data"]))
+        for path, content in (own_files or {}).items():
+            provide_file(path, content)
+        files = own_files_of(planned)
+        load = functools.partial(_examples, json.dumps({**planned["data"], **(data_paths or {})}))
         if "average" in planned:
             runs = [Path(folder).parent / name for name in planned["average"]]
             own = planned["algorithm"]["name"]
@@ -48,11 +62,11 @@ def do_run(planned: dict[str, Any], folder: str | Path, device: str | None = Non
 def _examples(data: str) -> Examples:
     """Return loaded data; consecutive runs of a plan usually share it."""
     values = json.loads(data)
-    config: DataConfig = DataConfig.from_dict(values, files=_own_files({"data": values}))
+    config: DataConfig = DataConfig.from_dict(values, files=own_files_of({"data": values}))
     return config.load()
 
 
-def _own_files(config: dict[str, Any]) -> list[str]:
+def own_files_of(config: Mapping[str, Any]) -> list[str]:
     """Return the user's own files that a config names."""
     names = [str(part.get("name")) for part in config.values() if isinstance(part, dict)]
     return [name for name in names if name.endswith(".py")]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from messi.core.checksum import values_checksum
 from messi.core.errors import MessiError
@@ -15,6 +15,8 @@ from messi.core.run_documents import AverageChoice, Result
 from messi.core.rundir import RunDir
 from messi.engine.config import RunConfig
 from messi.sweeps.run_states import ENDED, Label, ListedRun, State, failure_file, read_state, write_run_list
+
+__all__ = ["ENDED", "Label", "Outcome", "Plan", "Planned", "PlannedAverage", "PlannedRun", "State", "write_failure"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class PlannedAverage:
     labels: Mapping[str, Label]
     members: Sequence[PlannedRun]
     choice: AverageChoice
+    until: ClassVar[None] = None
 
     @property
     def config(self) -> RunConfig:
@@ -182,8 +185,7 @@ class Plan:
 
     def note_failure(self, run: Planned, reason: str) -> None:
         """Write the reason for a failure next to the runs, because the run may not have a folder yet."""
-        self._failure(run).parent.mkdir(parents=True, exist_ok=True)
-        write_text(self._failure(run), f"{reason}\n")
+        write_failure(self.folder, run.name, reason)
 
     def forget_failure(self, run: Planned) -> None:
         """Delete the reason for an earlier failure, before a new attempt."""
@@ -208,3 +210,10 @@ class Plan:
 
     def _failure(self, run: Planned) -> Path:
         return failure_file(self.folder, run.name)
+
+
+def write_failure(plan: Path, name: str, reason: str) -> None:
+    """Write the reason for the failure of a run into the folder of its plan; a job on another machine does this."""
+    file = failure_file(plan, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, f"{reason}\n")

@@ -15,8 +15,9 @@ from messi.core.config import (
     OneOf,
     Search,
     Uniform,
+    checker,
     field_types,
-    parse_value,
+    from_text,
     searches,
     value_type,
 )
@@ -71,7 +72,7 @@ def drawn_values(config: RunConfig, number: int, *, seed: int, space: Mapping[st
 
 def position(seed: int, field: str, number: int) -> float:
     """Return the random number from 0 to 1 of one draw of one field."""
-    return (derive_seed("search", seed, field, number) >> (63 - _BITS)) / 2**_BITS
+    return math.ldexp(derive_seed("search", seed, field, number) >> (63 - _BITS), -_BITS)
 
 
 def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
@@ -93,8 +94,10 @@ def _field_types(config: RunConfig) -> dict[str, Any]:
 
 
 def _value(value: Any, annotation: Any) -> Any:
-    """Round down for a whole number, as DomainBed does."""
-    return math.floor(value) if value_type(annotation) is int else value
+    """Round a whole number down, as DomainBed does, and other numbers to four digits, so that people can copy them."""
+    if not isinstance(value, float):
+        return value
+    return math.floor(value) if value_type(annotation) is int else float(f"{value:.4g}")
 
 
 def _parse(name: str, text: str, annotation: Any, declared: Search | None) -> Search:
@@ -104,14 +107,21 @@ def _parse(name: str, text: str, annotation: Any, declared: Search | None) -> Se
     if not between:
         if not all(bare.split(",")):
             raise MessiError(f"--search {name}={text} is empty; write {name}=LOW..HIGH or {name}=A,B,C.")
-        return OneOf(tuple(parse_value(name, one, annotation) for one in bare.split(",")))
+        return OneOf(tuple(_read(name, one, annotation) for one in bare.split(",")))
     if value_type(annotation) not in (int, float):
         raise MessiError(f"--search {name}={text}: {name} is not a number; write {name}=A,B,C.")
-    ends = [parse_value(name, end, annotation) for end in (low, high)]
-    if not ends[0] < ends[1]:
+    first, last = (_read(name, end, annotation) for end in (low, high))
+    if not first < last:
         raise MessiError(f"--search {name}={text} is an empty range; the first number must be below the second.")
+    end = last + 1 if value_type(annotation) is int else last  # whole numbers are rounded down
     if not logarithmic:
-        return Uniform(*ends)
-    if ends[0] <= 0:
+        return Uniform(first, end)
+    if first <= 0:
         raise MessiError(f"--search {name}={text} is logarithmic, so both numbers must be above 0.")
-    return LogUniform(*(math.log10(end) for end in ends))
+    return LogUniform(math.log10(first), math.log10(end))
+
+
+def _read(name: str, text: str, annotation: Any) -> Any:
+    value = from_text(annotation, text)
+    checker(annotation)(name, value)
+    return value

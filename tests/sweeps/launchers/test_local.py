@@ -26,7 +26,8 @@ from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.run import run
-from messi.sweeps.launchers.local import Local, Worker, _work
+from messi.sweeps.launchers.common.run_process import RunProcess, _work
+from messi.sweeps.launchers.local import Local
 from messi.sweeps.plan import Outcome, Plan, PlannedRun
 
 DIES = """
@@ -169,18 +170,19 @@ KILLED = """
 import json, os, signal
 from pathlib import Path
 from messi.engine.config import RunConfig
-from messi.sweeps.launchers.local import Local, Worker
+from messi.sweeps.launchers.common.run_process import RunProcess
+from messi.sweeps.launchers.local import Local
 from messi.sweeps.plan import Plan, PlannedRun
 
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if __name__ == "__main__":
-    start, begin, moment = Worker.start, Worker.begin, {moment!r}
+    start, begin, moment = RunProcess.start, RunProcess.begin, {moment!r}
     if moment == "started":
-        Worker.start = lambda *parts: killed(start(*parts))
+        RunProcess.start = lambda *parts: killed(start(*parts))
     if moment == "handed out":
-        Worker.begin = lambda *parts: killed(begin(*parts))
+        RunProcess.begin = lambda *parts: killed(begin(*parts))
     configs = [RunConfig.from_dict(json.loads(text)) for text in {configs!r}]
     runs = [PlannedRun({{"seed": seed}}, config) for seed, config in enumerate(configs)]
     Local(jobs=1, devices=("cpu",)).launch(Plan(Path({folder!r}), runs), killed)
@@ -225,8 +227,8 @@ def test_a_failure_is_deleted_when_another_process_has_finished_the_run(tmp_path
 
 def test_a_finished_run_whose_process_died_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker may die before it reports the end, or another process may finish the run."""
-    real, ended = Worker.answer, list[Outcome]()
-    monkeypatch.setattr(Worker, "answer", lambda worker: real(worker) or "The process ended.")
+    real, ended = RunProcess.answer, list[Outcome]()
+    monkeypatch.setattr(RunProcess, "answer", lambda worker: real(worker) or "The process ended.")
     plan = Plan(tmp_path / "plan", [planned(0)])
     launch(plan, on_end=ended.append)
     assert [outcome.state for outcome in ended] == ["done"]
@@ -237,9 +239,10 @@ def test_a_worker_exits_quietly_when_the_plan_no_longer_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For example after Ctrl-C at the very end of a run, which is then finished."""
-    monkeypatch.setattr("messi.sweeps.launchers.local._stop_with_parent", lambda: None)  # the parent of the tests
+    never = "messi.sweeps.launchers.common.run_process._stop_with_parent"  # the parent is that of the tests
+    monkeypatch.setattr(never, lambda: None)
     ours, theirs = multiprocessing.Pipe()
-    ours.send((config().to_dict(), str(tmp_path / "run")))
+    ours.send((config().to_dict(), str(tmp_path / "run"), {}))
     ours.close()
     _work(theirs, "cpu", 1)
     assert RunDir(tmp_path / "run").state() == "done"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from messi.cli.common.output import Terminal, say
-from messi.cli.common.plan_status import last_line, live_status
-from messi.core.text import duration
+from messi.cli.common.plan_status import live_status
+from messi.core.text import duration, last_line
 from messi.sweeps.launchers.common.base import Launcher
-from messi.sweeps.plan import Outcome, Plan
+from messi.sweeps.plan import ENDED, Outcome, Plan
 from messi.sweeps.status import PlanWatch
 
 
@@ -17,7 +17,7 @@ from messi.sweeps.status import PlanWatch
 def plan_progress(plan: Plan, launcher: Launcher) -> Iterator[Callable[[Outcome], None]]:
     """Show the progress of a plan during the block; yield what to call after each run."""
     states = Counter(outcome.state for outcome in plan.outcomes())
-    done, total, interactive = states["done"], len(plan.runs), Terminal().is_terminal
+    done, total, interactive = sum(states[ended] for ended in ENDED), len(plan.runs), Terminal().is_terminal
     if done:
         say(f"{done} of {total} runs are already finished")
     if left := total - done:
@@ -46,9 +46,13 @@ class EndedRuns:
         self._done += 1
         each = (time.monotonic() - self._start) / (self._done - self._first)
         labels = "  ".join(f"{key} {value}" for key, value in outcome.labels.items())
-        end = _accuracies(outcome) if outcome.state == "done" else f"failed: {last_line(outcome.reason)}"
-        say(f"[{self._done}/{self._total}, {duration(each * (self._total - self._done))} left] {labels}  {end}")
+        left = duration(each * (self._total - self._done))
+        say(f"[{self._done}/{self._total}, {left} left] {labels}  {_end(outcome)}")
 
 
-def _accuracies(outcome: Outcome) -> str:
+def _end(outcome: Outcome) -> str:
+    if outcome.state == "paused":
+        return f"paused after step {outcome.run.until}"
+    if outcome.state != "done":
+        return f"failed: {last_line(outcome.reason)}"
     return "  ".join(f"{domain} {accuracy:.1%}" for domain, accuracy in outcome.result().target.items())

@@ -7,7 +7,7 @@ from rich.live import Live
 from rich.text import Text
 
 from messi.cli.common.output import Terminal
-from messi.core.text import duration, pace, printable
+from messi.core.text import duration, last_line, pace, printable
 from messi.sweeps.status import UNFINISHED, Activity, PlanStatus, PlanWatch, RunStatus
 
 _ORDER: tuple[Activity, ...] = ("done", "paused", "running", "stopped", "failed", "waiting")
@@ -66,8 +66,3 @@ def _listed(name: str, texts: list[str]) -> list[str]:
 
 def _labels(run: RunStatus) -> str:
     return "  ".join(f"{key} {value}" for key, value in run.run.labels.items())
-
-
-def last_line(reason: str) -> str:
-    """Return the error itself, without the traceback before it."""
-    return (reason.strip().splitlines() or ["unknown"])[-1]

@@ -18,7 +18,7 @@ from messi.core.registry import Registry
 from messi.reports.plan_page import Section
 from messi.studies.common.measuring import Measurement
 from messi.studies.common.results import Results
-from messi.sweeps.plan import Planned
+from messi.sweeps.plan import Plan, Planned
 
 STUDIES = Registry("study", "messi.studies")
 EXPERIMENTS = Registry("experiment", "messi.experiments")
@@ -72,6 +72,10 @@ class Study(Config, ABC):
     @abstractmethod
     def runs(self) -> Sequence[Planned]:
         """Return what to train, and averages of these runs."""
+
+    def plan(self, folder: Path) -> Plan:
+        """Return the runs in their folder; a study may pause some of them, depending on what is recorded there."""
+        return Plan(folder, self.runs())
 
     @abstractmethod
     def report(self, results: Results) -> list[Section]:

@@ -10,6 +10,7 @@ from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.core.info import version
 from messi.core.rundir import RunDir
+from messi.core.text import last_line
 from messi.reports.page import read_for_page
 from messi.reports.plan_page import PlanPage, Section, section_files, section_markdown
 from messi.reports.runs import FinishedRun
@@ -17,7 +18,7 @@ from messi.reports.statistics import Summary
 from messi.reports.table import Cell, Column, Row, Table
 from messi.studies.common.base import Study
 from messi.studies.common.measuring import measure
-from messi.studies.common.results import Results, last_line, source_accuracy, target_accuracy
+from messi.studies.common.results import Results, source_accuracy, target_accuracy
 from messi.sweeps.plan import Outcome
 
 MOST_FEATURED = 6

@@ -11,6 +11,7 @@ from typing import Literal
 from messi.core.errors import MessiError
 from messi.core.info import version
 from messi.core.rundir import RunDir
+from messi.core.text import last_line
 from messi.reports.measures import MEASURES
 from messi.reports.statistics import Summary, target_average, whole_seeds
 from messi.reports.table import Cell, Provenance, Published
@@ -55,11 +56,6 @@ def _measures(run: RunDir) -> dict[str, float | None]:
 def _read_measures(run: RunDir, _state: tuple[tuple[int, int], ...]) -> dict[str, float | None]:
     document = run.read_diagnostics(without=_FOR_PICTURES)
     return {name: measure.value(document) for name, measure in MEASURES.items()}
-
-
-def last_line(reason: str) -> str:
-    """Return the error itself, without the traceback before it."""
-    return reason.strip().splitlines()[-1]
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,16 @@ class Launcher(Config, ABC):
 
     registry: ClassVar[Registry | None] = LAUNCHERS
 
+    def check(self) -> None:
+        """Raise an error if the environment cannot be used; called before data is downloaded."""
+
     @abstractmethod
     def launch(self, plan: Plan, on_end: Callable[[Outcome], None]) -> None:
         """Do every unfinished run of a plan and call ``on_end`` after each; a run that fails does not stop the others.
 
         The runs do not depend on each other: a plan whose runs do is launched stage by stage.
-        A launcher that is killed can be started again: it resumes the runs that had begun.
+        A launcher that is killed can be started again: it resumes the runs that had begun. One that leaves its runs to
+        jobs may return earlier.
         """
 
     def describe(self, runs: int) -> str:  # noqa: ARG002 (for launchers with a number of workers)
