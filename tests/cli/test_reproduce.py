@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from messi.cli.common.plan_command import PlanProgress
+from messi.cli.common.plan_progress import plan_progress
 from messi.cli.main import main
 from messi.experiments.domain_growth import DomainGrowth
 from messi.experiments.domainbed import DomainBed
@@ -85,7 +85,8 @@ def test_runs_of_a_differently_written_path_are_reported(tmp_path: Path, capsys:
 
 
 def test_the_number_of_runs_is_printed_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    PlanProgress(Plan(tmp_path, DomainGrowth(scale="small").runs()), Local(jobs=20, devices=("cpu", "cpu")))
+    with plan_progress(Plan(tmp_path, DomainGrowth(scale="small").runs()), Local(jobs=20, devices=("cpu", "cpu"))):
+        pass
     assert capsys.readouterr().out == "runs to do: 12, 12 at a time on cpu, cpu; each is reported when it finishes\n"
 
 

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+if sys.platform != "win32":
+    import fcntl
+
 from messi.core.errors import MessiError
-from messi.core.lock import BusyError, always, locked
+from messi.core.lock import BusyError, always, is_held, locked
 
 HOLD = """
 import sys
@@ -106,3 +109,24 @@ def test_a_lock_file_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(MessiError, match=r"^Could not write .*file/lock: "):
         locked(tmp_path, tmp_path / "file" / "lock").__enter__()
+
+
+def test_asking_whether_a_lock_is_held_changes_nothing_and_hinders_nobody(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    assert not is_held(lock)
+    assert not lock.exists()
+    with held_elsewhere(lock) as process:
+        before = lock.stat()
+        assert is_held(lock)
+        assert lock.stat().st_mtime_ns == before.st_mtime_ns
+        process.kill()
+        process.wait()
+        assert not is_held(lock)
+    if sys.platform == "win32":
+        return
+    asking = os.open(lock, os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_SH)  # a process in the middle of is_held
+    threading.Timer(0.05, os.close, [asking]).start()
+    old = lock.stat().st_mtime_ns
+    with locked(tmp_path, lock):
+        assert lock.stat().st_mtime_ns > old  # the time of a lock is that of its holder

@@ -112,6 +112,11 @@ def _without_some(now: Any, then: Any) -> bool:
     return bool(printed and all(number in ("", then[0].get(cell)) for cell, number in numbers.items()))
 
 
+def _not_all_done(now: Any, then: Any) -> bool:
+    """Return whether the status of a plan counts fewer finished runs, instead of showing other numbers of them."""
+    return bool(now[0] != then[0])
+
+
 def _predicted() -> Any:
     answers = messi.load("runs/done").predict(sorted(Path("images/paint").rglob("*.png")))
     return answers.labels, answers.probabilities.tolist()
@@ -170,6 +175,7 @@ HALF: list[Command | Call] = [
 PLAN: list[Command | Call] = [
     Command("reproduce", tuple(REPRODUCE), _tables, partial=_without_some),
     Command("report", ("report", "plan", "--out", "page.html"), _tables, partial=_without_some),
+    Command("status", ("status", "plan"), str.splitlines, partial=_not_all_done),
 ]
 STORE: list[Command | Call] = [
     *_data("images"),

@@ -84,7 +84,7 @@ def subjects(stage: Stage) -> list[Subject]:
     return [
         Subject("runs/done", RUN, commands.FINISHED, "runs/other"),
         Subject("runs/half", HALF, commands.HALF, "runs/other"),
-        Subject("plan", {"plan.json": "json"}, commands.PLAN),
+        Subject("plan", {"plan.json": "json", "runs.json": "json"}, commands.PLAN),
         Subject(first, PLANNED, commands.PLAN, second),
         Subject(store, STORE, commands.STORE, other),
         Subject("images/paint/cat", {"0.png": "binary"}, commands.PICTURE, rule="safe", hostile=hostile.PICTURES),

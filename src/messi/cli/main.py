@@ -31,6 +31,7 @@ COMMANDS = {
     "predict": "classify images or features with a trained model",
     "data": "list, prepare, verify or show data sets",
     "verify": "check that the files of runs, plans and models are undamaged",
+    "status": "show how far a plan is, what failed and the time left",
     "report": "build one page from finished runs",
     "reproduce": "run the experiments of the paper and print its numbers next to ours",
     "list": "list recipes, algorithms, data sets, backbones or protocols",

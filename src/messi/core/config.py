@@ -1,7 +1,6 @@
 """Configs are frozen dataclasses: checked when created, saved as plain dicts, identified by a fingerprint."""
 
 import dataclasses
-import functools
 import hashlib
 import json
 import math
@@ -99,6 +98,7 @@ ConfigType = TypeVar("ConfigType", bound="Config")
 
 
 _field_types: dict[type, dict[str, Any]] = {}
+_field_checks: "dict[type, list[tuple[str, bool, Check]]]" = {}
 
 
 def field_types(cls: type) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """Check every field against the bounds and choices in its annotation; an open field may stay None."""
-        for name, is_open, check in _field_checks(type(self)):
+        for name, is_open, check in field_checks(type(self)):
             value = getattr(self, name)
             if value is not None or not is_open:
                 check(name, value)
@@ -242,10 +242,12 @@ Check = Callable[[object, Any], None]
 """Gets the name of a value, which is formatted only for an error, and the value; raises if it is not allowed."""
 
 
-@functools.cache  # a plan creates thousands of configs
-def _field_checks(cls: type["Config"]) -> list[tuple[str, bool, Check]]:
-    """Return the name of every field, whether it may stay open, and the check of its values."""
-    return [(f.name, f.default is OPEN, checker(field_types(cls)[f.name])) for f in dataclasses.fields(cls)]
+def field_checks(cls: Any) -> list[tuple[str, bool, Check]]:
+    """Return the name of every field, whether it may stay open, and the check of its values; cached."""
+    if cls not in _field_checks:
+        names = [(field.name, field.default is OPEN) for field in dataclasses.fields(cls)]
+        _field_checks[cls] = [(name, is_open, checker(field_types(cls)[name])) for name, is_open in names]
+    return _field_checks[cls]
 
 
 def checker(annotation: Any) -> Check:
@@ -288,15 +290,23 @@ def _choice_checker(choices: Collection[Any]) -> Check:
 
 def _type_checker(kind: Any, arguments: tuple[Any, ...]) -> Check:
     words, kinds = _TYPES.get(kind, ("anything", (object,)))
-    items = checker(arguments[0]) if kind is tuple and arguments[1:] == (...,) else None
 
     def check_type(name: object, value: Any) -> None:
-        if not isinstance(value, kinds) or (value.__class__ is bool and int in kinds):
+        if not isinstance(value, kinds) or (isinstance(value, bool) and int in kinds):
             raise MessiError(f"{name} must be {words}, but is {value!r}.")
-        for item in value if items else ():
-            items(f"Each value of {name}", item)
 
-    return check_type
+    return (
+        _items_checker(check_type, checker(arguments[0])) if kind is tuple and arguments[1:] == (...,) else check_type
+    )
+
+
+def _items_checker(check_tuple: Check, check_item: Check) -> Check:
+    def check_items(name: object, value: Any) -> None:
+        check_tuple(name, value)
+        for item in value:
+            check_item(f"Each value of {name}", item)
+
+    return check_items
 
 
 _TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {

@@ -35,7 +35,12 @@ def read_values(path: Path, version: Callable[[dict[str, Any]], object]) -> dict
     ``version`` returns, for the values, the version of messi that wrote them: a document without a checksum is accepted
     only from a version that wrote none.
     """
-    values = parse_values(read_regular(path))
+    return checked_values(path, read_regular(path), version)
+
+
+def checked_values(path: Path, content: bytes, version: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """Return the values of a document with this content, as :func:`read_values` does."""
+    values = parse_values(content)
     if CHECKSUM_KEY not in values:
         require_version_without_checksums(path, version(values))
         return values

@@ -4,6 +4,7 @@ The operating system releases the lock when the process ends, even if it is kill
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,8 +13,15 @@ from filelock import FileLock, Timeout
 
 from messi.core.errors import MessiError, writing
 
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
 _WINDOWS = os.name == "nt"
 _FOREVER = -1
+_BRIEFLY = 0.2
+"""Seconds to wait for a process that only asks whether the lock is held."""
 
 
 class BusyError(MessiError):
@@ -32,7 +40,7 @@ def never() -> bool:
 
 @contextmanager
 def locked(work: Path, lock: Path, *, wait: bool = False, remove: Callable[[], bool] = never) -> Iterator[None]:
-    """Keep other processes away from ``work`` during the block.
+    """Keep other processes away from ``work`` during the block; the time of the lock file is that of its beginning.
 
     Args:
         work: What the lock protects; the error message names it.
@@ -41,7 +49,7 @@ def locked(work: Path, lock: Path, *, wait: bool = False, remove: Callable[[], b
         remove: Called at the end of the block; returns whether to remove the lock file.
 
     """
-    held = FileLock(lock, timeout=_FOREVER if wait else 0)
+    held = FileLock(lock, timeout=_FOREVER if wait else _BRIEFLY)
     try:
         held.acquire()
     except Timeout as error:
@@ -51,6 +59,8 @@ def locked(work: Path, lock: Path, *, wait: bool = False, remove: Callable[[], b
             raise
     gone = False
     try:
+        with suppress(OSError):
+            os.utime(lock)
         yield
     finally:
         try:
@@ -62,3 +72,21 @@ def locked(work: Path, lock: Path, *, wait: bool = False, remove: Callable[[], b
         if gone and _WINDOWS:  # where an open file cannot be removed
             with suppress(OSError):
                 lock.unlink()
+
+
+def is_held(lock: Path) -> bool:
+    """Return whether a process holds a lock; changes nothing, so that the time of the file stays that of its holder."""
+    try:
+        handle = os.open(lock, os.O_RDWR if _WINDOWS else os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)  # which also releases it
+    return False

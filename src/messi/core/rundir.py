@@ -6,14 +6,14 @@ that is damaged or belongs to another run is therefore refused when it is read.
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from messi.core.checksum import file_checksum, parse_values, values_checksum
-from messi.core.documents import parse_document, read_values, write_document
+from messi.core.checksum import CHECKSUM_KEY, checksum, file_checksum, parse_values, values_checksum
+from messi.core.documents import checked_values, parse_document, write_document
 from messi.core.errors import MessiError, writing
 from messi.core.files import leftovers, read_regular
 from messi.core.lock import locked
@@ -106,9 +106,11 @@ class RunDir:
             raise MessiError(f"{self.timing} belongs to another run; restore the right one, or remove it.")
         return timing
 
-    def read_diagnostics(self) -> Diagnostics:
-        """Read ``diagnostics.json``."""
-        return self._read(self.diagnostics, Diagnostics)
+    def read_diagnostics(self, *, without: Collection[str] = ()) -> Diagnostics:
+        """Read ``diagnostics.json``; parts that are not wanted save time."""
+        values = self._values(self.diagnostics, self._listed())
+        wanted = {key: value for key, value in values.items() if key not in without}
+        return self._typed(self.diagnostics, Diagnostics, wanted)
 
     def read_records(self) -> list[Record]:
         """Return everything measured so far."""
@@ -119,7 +121,7 @@ class RunDir:
 
     def identity(self) -> str:
         """Return the identity of this run: the checksum of ``run.json``."""
-        return values_checksum(self._values(self.description))
+        return values_checksum(self._values(self.description, {}))
 
     def find_model(self) -> Path:
         """Return the file of the selected model, or raise an error that states what is missing."""
@@ -129,10 +131,20 @@ class RunDir:
 
     def is_finished(self, config: dict[str, Any], version: str, origin: tuple[str, ...] = ()) -> bool:
         """Return whether a run with the same config and version is done; ``origin`` is that of an average of runs."""
+        return self.result_of(values_checksum(config), version, origin) is not None
+
+    def result_of(self, config: str, version: str, origin: tuple[str, ...] = ()) -> Result | None:
+        """Return the result if the run is done and has the config with this checksum, this version and this origin.
+
+        A plan calls this for thousands of runs, so each file is read once and only what is compared is parsed.
+        """
         if self.state() != "done":
-            return False
-        described = self.read_description()
-        return (described.config, described.version, described.origin) == (config, version, origin)
+            return None
+        result = self.read_result()
+        values = self._values(self.description, result.files)
+        found = self._typed(self.description, RunDescription, values).origin if values.get("average") else ()
+        same = (values_checksum(values.get("config", {})), values.get("version"), found) == (config, version, origin)
+        return result if same else None
 
     def begin(self, description: RunDescription) -> None:
         """Describe a new run, or check that the folder belongs to this run."""
@@ -183,20 +195,27 @@ class RunDir:
 
     def require_whole(self, path: Path) -> None:
         """Raise unless a file has the checksum in ``result.json``; files of an unfinished run are not checked."""
+        if path in (self.result, self.timing):
+            return
         if not path.is_relative_to(self.path) or ".." in path.relative_to(self.path).parts:
             raise MessiError(f"{path} is outside the run {self.path} that names it; do not trust that run.")
-        if path in (self.result, self.timing) or self.state() != "done":
-            return
-        files = self.read_result().files
+        if files := self._listed():
+            self._require_listed(path, file_checksum(path), files)
+
+    def _listed(self) -> dict[str, str]:
+        """Return the checksums in ``result.json``; none for an unfinished run, or one of version 0.1."""
+        return self.read_result().files if self.state() == "done" else {}
+
+    def _require_listed(self, path: Path, found: str, files: dict[str, str]) -> None:
+        """Raise unless a file has the checksum that ``result.json`` lists."""
         name = path.relative_to(self.path).as_posix()
-        if name in files:
-            if file_checksum(path) != files[name]:
-                raise MessiError(
-                    f"{path} is damaged or belongs to another run: its checksum differs from that in result.json. "
-                    f"{self._remedy(path)}"
-                )
-        elif files:
+        if name not in files:
             raise MessiError(f"{path} does not belong to the run: result.json does not list it. Remove it.")
+        if found != files[name]:
+            raise MessiError(
+                f"{path} is damaged or belongs to another run: its checksum differs from that in result.json. "
+                f"{self._remedy(path)}"
+            )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -216,23 +235,32 @@ class RunDir:
         return self.state() == "new"
 
     def _read(self, path: Path, kind: type[_Document]) -> _Document:
-        values = self._values(path)
-        self.require_whole(path)
+        listed = {} if path in (self.result, self.timing) else self._listed()
+        return self._typed(path, kind, self._values(path, listed))
+
+    def _typed(self, path: Path, kind: type[_Document], values: dict[str, Any]) -> _Document:
         try:
             return parse_document(kind, values)
         except MessiError as error:
             raise MessiError(f"{path} cannot be read by this version: {error} {self._remedy(path)}") from error
 
-    def _values(self, path: Path) -> dict[str, Any]:
-        """Return the values of a document after comparing them with its checksum."""
-        if not path.exists():
-            raise self._missing(path)
+    def _values(self, path: Path, listed: dict[str, str]) -> dict[str, Any]:
+        """Return the values of a document after comparing it with its checksum and that in ``result.json``."""
         try:
-            return read_values(path, self._version)
+            content = read_regular(path)
+            found = checksum([content])
+            if found == listed.get(path.name):  # so its own checksum is right, too
+                return {key: value for key, value in parse_values(content).items() if key != CHECKSUM_KEY}
+            values = checked_values(path, content, self._version)
+        except FileNotFoundError as error:
+            raise self._missing(path) from error
         except OSError as error:
             raise MessiError(f"{path} cannot be read: {error.strerror}. {self._remedy(path)}") from error
         except ValueError as error:
             raise self._damaged(path, error) from error
+        if listed:
+            self._require_listed(path, found, listed)
+        return values
 
     def _version(self, values: dict[str, Any]) -> object:
         """Return the version of messi that wrote a document; ``run.json`` states it for all documents."""

@@ -1,4 +1,4 @@
-"""Text for people: names that cannot control a terminal, spreadsheet cells, short lists and amounts of bytes."""
+"""Text for people: names that cannot control a terminal, spreadsheet cells, short lists, amounts."""
 
 import re
 from collections.abc import Sequence
@@ -34,6 +34,11 @@ def first_few(names: Sequence[str], number: int = 3) -> str:
     return ", ".join(names[:number]) + more
 
 
+def last_line(reason: str) -> str:
+    """Return the error itself, without the traceback before it."""
+    return (reason.strip().splitlines() or ["unknown"])[-1]
+
+
 def bytes_text(number: float) -> str:
     """Return a number of bytes with its unit, such as ``74.8 MB``."""
     for unit in ("bytes", "kB", "MB", "GB"):
@@ -41,3 +46,18 @@ def bytes_text(number: float) -> str:
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:.3g} TB"
+
+
+def duration(seconds: float) -> str:
+    """Return a time with its unit, such as ``3.5 min``."""
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def pace(speed: float) -> str:
+    """Return steps per second, or seconds per step if they are more than one."""
+    if not speed:
+        return "- steps/s"
+    return f"{speed:.1f} steps/s" if speed >= 1 else f"{1 / speed:.1f} s/step"

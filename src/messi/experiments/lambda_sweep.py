@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from messi.algorithms.messi import MESSI
-from messi.core.rundir import RunDir
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.benchmarks import Benchmark
 from messi.experiments.common.paper_numbers import LAMBDA_SWEEP
@@ -63,7 +62,7 @@ class LambdaSweep(Ablation):
 
     def report(self, results: Results) -> list[Section]:
         """Return the table, the differences to weight 0 and, once a run is finished, the figure."""
-        diagnosed = results.readable(RunDir.read_diagnostics)
+        diagnosed = results.diagnosed()
         explanation = (
             "Mean energy distance between two domains of a class in the classifier's inputs (the paper does not state "
             "which discrepancy), accuracy of a linear probe for the domain within a class, both on the validation part "

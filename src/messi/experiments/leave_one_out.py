@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from messi.algorithms.messi import MESSI
-from messi.core.rundir import RunDir
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.methods import MESSI_OT
 from messi.experiments.common.paper_numbers import LEAVE_ONE_OUT
@@ -55,7 +54,7 @@ class LeaveOneOut(Ablation):
 
     def report(self, results: Results) -> list[Section]:
         """Return the table, and the differences to MESSI with all terms."""
-        diagnosed = results.readable(RunDir.read_diagnostics)
+        diagnosed = results.diagnosed()
         accuracy = Column(f"{self.benchmark('pacs').title} Acc.", digits=2)
         explanation = (
             "Accuracy on the target in percent, and diagnostics on the validation part of the source domains, in "

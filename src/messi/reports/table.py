@@ -3,6 +3,7 @@
 ``table_formats`` writes it as Markdown, LaTeX, CSV and HTML.
 """
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -184,7 +185,7 @@ class Table:
         ]
         return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
-    @property
+    @functools.cached_property
     def footnotes(self) -> tuple[str, ...]:
         """Why runs failed, each reason once."""
         return tuple(dict.fromkeys(cell.reason for row in self.rows for cell in row.cells if cell.reason))
@@ -195,11 +196,18 @@ class Table:
 
     def is_best(self, cell: Cell, place: int) -> bool:
         """Return whether no other cell of the column is better as shown; only cells over all seeds are compared."""
-        direction = self.columns[place].direction
-        shown = {value for row in self.rows if (value := self._shown(row.cells[place], place)) is not None}
-        if direction == "none" or len(shown) < 2:
-            return False
-        return self._shown(cell, place) == (max(shown) if direction == "up" else min(shown))
+        best = self._best[place]
+        return best is not None and self._shown(cell, place) == best
+
+    @functools.cached_property
+    def _best(self) -> list[float | None]:
+        """The best value of every column as shown; None if there is nothing to compare."""
+        best: list[float | None] = []
+        for place, column in enumerate(self.columns):
+            cells = [row.cells[place] for row in self.rows] if column.direction != "none" else []
+            shown = {value for cell in cells if (value := self._shown(cell, place)) is not None}
+            best.append((max if column.direction == "up" else min)(shown) if len(shown) > 1 else None)
+        return best
 
     @property
     def _seeds(self) -> tuple[int, ...]:

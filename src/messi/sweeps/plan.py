@@ -2,24 +2,21 @@
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from messi.core.checksum import values_checksum
 from messi.core.errors import MessiError
 from messi.core.files import write_text
-from messi.core.info import version
-from messi.core.records import RoleRecord
 from messi.core.run_documents import AverageChoice, Result
 from messi.core.rundir import RunDir
 from messi.engine.config import RunConfig
+from messi.sweeps.run_states import ENDED, Label, ListedRun, State, failure_file, read_state, write_run_list
 
-State = Literal["waiting", "started", "paused", "done", "failed"]
-ENDED: tuple[State, ...] = ("done", "paused")
-"""The states of a run for which nothing is left to do."""
-Label = str | int | float
+__all__ = ["ENDED", "Label", "Outcome", "Plan", "Planned", "PlannedAverage", "PlannedRun", "State", "write_failure"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,18 @@ class PlannedRun:
     @functools.cached_property
     def name(self) -> str:
         """A readable name, which is also the name of the folder."""
-        return _folder_name(self.labels, self.config.resolved().fingerprint())
+        return _folder_name(self.labels, self._resolved.fingerprint())
+
+    @functools.cached_property
+    def listed(self) -> ListedRun:
+        """What its state on disk depends on."""
+        config = values_checksum(self._resolved.to_dict())
+        steps = self._resolved.training.steps
+        return ListedRun(name=self.name, labels=dict(self.labels), steps=steps, config=config, until=self.until)
+
+    @functools.cached_property
+    def _resolved(self) -> RunConfig:
+        return self.config.resolved()
 
     @property
     def needs(self) -> Sequence[str]:
@@ -67,6 +75,14 @@ class PlannedAverage:
         """A readable name, which is also the name of the folder."""
         return _folder_name(self.labels, values_checksum({"choice": self.choice, "runs": self.needs})[:12])
 
+    @functools.cached_property
+    def listed(self) -> ListedRun:
+        """What its state on disk depends on."""
+        config, needs = self.members[0].listed.config, tuple(self.needs)
+        return ListedRun(
+            name=self.name, labels=dict(self.labels), steps=0, config=config, choice=self.choice, needs=needs
+        )
+
     @property
     def needs(self) -> Sequence[str]:
         """The names of the runs that must be finished first."""
@@ -86,12 +102,6 @@ def _folder_name(labels: Mapping[str, Label], digits: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9.=+_-]+', '-', words)}_{digits}"
 
 
-def has_reached(folder: RunDir, step: int) -> bool:
-    """Return whether a run was evaluated at a step, which needs no checkpoint: a resumed run repeats it exactly."""
-    records = folder.read_records()
-    return any(isinstance(record, RoleRecord) and record.step >= step for record in records)
-
-
 @dataclass(frozen=True)
 class Outcome:
     """The state of a planned run or average."""
@@ -101,6 +111,8 @@ class Outcome:
     state: State
     reason: str = ""
     """Why the run failed."""
+    found: Result | None = None
+    """The result of a finished run, as read when its state was."""
 
     @property
     def labels(self) -> Mapping[str, Label]:
@@ -109,7 +121,7 @@ class Outcome:
 
     def result(self) -> Result:
         """Return the result of a finished run."""
-        return RunDir(self.path).read_result()
+        return self.found or RunDir(self.path).read_result()
 
 
 @dataclass(frozen=True)
@@ -120,8 +132,8 @@ class Plan:
     runs: Sequence[Planned]
 
     def __post_init__(self) -> None:
-        names = [run.name for run in self.runs]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        names = Counter(run.name for run in self.runs)
+        if twice := sorted(name for name, number in names.items() if number > 1):
             raise MessiError(f"Every run of a plan must have its own name, but several are called '{twice[0]}'.")
 
     def path(self, run: Planned) -> Path:
@@ -130,18 +142,12 @@ class Plan:
 
     def outcome(self, run: Planned) -> Outcome:
         """Return the state of a run."""
-        folder = RunDir(self.path(run))
-        try:
-            if folder.state() == "done" and self._is_finished(run, folder):
-                folder.read_result()
-                return Outcome(run, folder.path, "done")
-        except MessiError as error:  # a damaged file fails one run, not the whole plan
-            return Outcome(run, folder.path, "failed", str(error))
-        if run.until is not None and has_reached(folder, run.until):
-            return Outcome(run, folder.path, "paused")
-        if self._failure(run).exists():
-            return Outcome(run, folder.path, "failed", self._failure(run).read_text(encoding="utf-8").strip())
-        return Outcome(run, folder.path, "waiting" if folder.state() == "new" else "started")
+        found = read_state(self.folder, run.listed)
+        return Outcome(run, self.path(run), found.state, found.reason, found.result)
+
+    def write_run_list(self) -> None:
+        """Write the list of the runs for ``messi status``, after ``plan.json``."""
+        write_run_list(self.folder, [run.listed for run in self.runs])
 
     def stages(self) -> "list[Plan]":
         """Return parts of the plan to execute one after the other: no run needs another one of its part."""
@@ -202,22 +208,12 @@ class Plan:
             "different options, or a differently written path, give different runs"
         )
 
-    def _is_finished(self, run: Planned, folder: RunDir) -> bool:
-        origin: tuple[str, ...] = ()
-        if isinstance(run, PlannedAverage):  # of these very runs, and not of earlier ones in the same folders
-            origin = (run.choice, *(RunDir(folder.path.parent / name).identity() for name in run.needs))
-        return folder.is_finished(run.config.resolved().to_dict(), version(), origin)
-
     def _failure(self, run: Planned) -> Path:
-        return _failure_file(self.folder, run.name)
+        return failure_file(self.folder, run.name)
 
 
 def write_failure(plan: Path, name: str, reason: str) -> None:
     """Write the reason for the failure of a run into the folder of its plan; a job on another machine does this."""
-    file = _failure_file(plan, name)
+    file = failure_file(plan, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, f"{reason}\n")
-
-
-def _failure_file(plan: Path, name: str) -> Path:
-    return plan / "failed" / f"{name}.txt"

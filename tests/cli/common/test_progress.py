@@ -2,7 +2,8 @@
 
 import pytest
 
-from messi.cli.common.progress import Bar, PlainLines, pace
+from messi.cli.common.progress import Bar, PlainLines
+from messi.core.text import pace
 
 
 @pytest.mark.parametrize("name", ["erm -> {x}", "erm -> cam{0}", "erm -> [/red]", "erm -> [red]"])

@@ -2,20 +2,20 @@
 
 import argparse
 import dataclasses
-import time
-from collections import Counter
 from pathlib import Path
 
 from messi.cli.common.output import Row, print_rows, say
+from messi.cli.common.plan_progress import plan_progress
 from messi.cli.common.progress import data_progress
 from messi.core.config import OPEN
+from messi.core.text import last_line
 from messi.engine.config import TrainingConfig
 from messi.studies.common.base import Study
 from messi.studies.common.output import write_results
 from messi.studies.common.plan_file import refuse_other_plan, write_plan
 from messi.sweeps.check import check_data_and_weights
 from messi.sweeps.launchers.common.base import LAUNCHERS, Launcher
-from messi.sweeps.plan import ENDED, Outcome, Plan
+from messi.sweeps.plan import Outcome, Plan
 
 
 def chosen_launcher(arguments: list[str]) -> Launcher:
@@ -57,48 +57,26 @@ def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> 
     say(f"report  {out / 'report.html'}")
     failed = [outcome for outcome in outcomes if outcome.state == "failed"]
     for outcome in failed:
-        say(f"failed  {outcome.run.name}: {outcome.reason.splitlines()[-1]}")
+        say(f"failed  {outcome.run.name}: {last_line(outcome.reason)}")
     return 1 if failed else 0
 
 
 def _launch(study: Study, out: Path, launcher: Launcher) -> None:
     """Do the runs of a study; what is recorded meanwhile may let paused runs continue."""
     tried: set[tuple[str, int | None]] = set()
-    while runs := [run for run in study.plan(out).runs if (run.name, run.until) not in tried]:
+    while runs := [run for run in _listed(study, out).runs if (run.name, run.until) not in tried]:
         plan = Plan(out, runs)
-        progress = PlanProgress(plan, launcher)
-        for stage in plan.stages():
-            launcher.launch(stage, progress)
+        with plan_progress(plan, launcher) as on_end:
+            for stage in plan.stages():
+                launcher.launch(stage, on_end)
         tried |= {(run.name, run.until) for run in runs}
 
 
-class PlanProgress:
-    """Prints a line before the first run, and one after each run."""
-
-    def __init__(self, plan: Plan, launcher: Launcher) -> None:
-        states = Counter(outcome.state for outcome in plan.outcomes())
-        self._total, self._done, self._start = len(plan.runs), sum(states[ended] for ended in ENDED), time.monotonic()
-        self._first = self._done
-        if self._done:
-            say(f"{self._done} of {self._total} runs are already finished")
-        if left := self._total - self._done:
-            say(f"runs to do: {left}, {launcher.describe(left)}; each is reported when it finishes")
-
-    def __call__(self, outcome: Outcome) -> None:
-        """Print the result of a run and the estimated time for the others."""
-        self._done += 1
-        pace = (time.monotonic() - self._start) / (self._done - self._first)
-        left = pace * (self._total - self._done)
-        labels = "  ".join(f"{key} {value}" for key, value in outcome.labels.items())
-        say(f"[{self._done}/{self._total}, {left / 60:.1f} min left] {labels}  {_end(outcome)}")
-
-
-def _end(outcome: Outcome) -> str:
-    if outcome.state == "paused":
-        return f"paused after step {outcome.run.until}"
-    if outcome.state != "done":
-        return f"failed: {outcome.reason.splitlines()[-1]}"
-    return "  ".join(f"{domain} {accuracy:.1%}" for domain, accuracy in outcome.result().target.items())
+def _listed(study: Study, out: Path) -> Plan:
+    """Return the plan as it is now, and list its runs for ``messi status``."""
+    plan = study.plan(out)
+    plan.write_run_list()
+    return plan
 
 
 def _row(outcome: Outcome) -> Row:

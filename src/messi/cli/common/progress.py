@@ -16,7 +16,7 @@ from rich.table import Column
 from rich.text import Text
 
 from messi.cli.common.output import Terminal, note, say
-from messi.core.text import printable
+from messi.core.text import pace, printable
 from messi.data.progress import DataProgress
 from messi.engine.observers import Observer
 
@@ -157,13 +157,6 @@ class DataBar(DataLines):
         """Leave the bar on the screen and print how long it took."""
         self._bar.stop()
         super().finished()
-
-
-def pace(speed: float) -> str:
-    """Return steps per second, or seconds per step if they are more than one."""
-    if not speed:
-        return "- steps/s"
-    return f"{speed:.1f} steps/s" if speed >= 1 else f"{1 / speed:.1f} s/step"
 
 
 def format_terms(terms: Mapping[str, float]) -> str:

@@ -10,6 +10,7 @@ from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.core.info import version
 from messi.core.rundir import RunDir
+from messi.core.text import last_line
 from messi.reports.page import read_for_page
 from messi.reports.plan_page import PlanPage, Section, section_files, section_markdown
 from messi.reports.runs import FinishedRun
@@ -17,11 +18,13 @@ from messi.reports.statistics import Summary
 from messi.reports.table import Cell, Column, Row, Table
 from messi.studies.common.base import Study
 from messi.studies.common.measuring import measure
-from messi.studies.common.results import Results, last_line, source_accuracy, target_accuracy
+from messi.studies.common.results import Results, source_accuracy, target_accuracy
 from messi.sweeps.plan import Outcome
 
 MOST_FEATURED = 6
 """Runs shown in detail; a page with so many has a few megabytes."""
+MOST_LISTED = 1000
+"""Rows in the table of all runs; a browser becomes slow with many more."""
 _TASK = ("data", "target", "K", "draw", "seed")
 """The labels in which runs of one method differ."""
 
@@ -150,8 +153,13 @@ def _document(study: Study, sections: Sequence[Section], command: Sequence[str])
 def _runs_table(outcomes: Sequence[Outcome], reasons: Mapping[Path, str]) -> Table:
     """Return the state and the result of every run; the labels of runs are the heads."""
     names = ("target %", "validation %", "step", "state", *(["reason"] if reasons else []), "folder")
+    explanation = ""
+    if len(outcomes) > MOST_LISTED:
+        explanation = f"{MOST_LISTED:,} of {len(outcomes):,} runs; those that are not done come first."
+        outcomes = sorted(outcomes, key=lambda outcome: outcome.state == "done")[:MOST_LISTED]
     return Table(
         name="all runs",
+        explanation=explanation,
         heads=tuple(outcomes[0].labels) if outcomes else (),
         columns=tuple(Column(name, "none", 0 if name == "step" else 1) for name in names),
         groups=(tuple(_run_row(outcome, reasons) for outcome in outcomes),),

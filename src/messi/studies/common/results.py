@@ -1,19 +1,24 @@
 """From the runs of a plan to the cells of a table: everything here reads files and computes, nothing loads a model."""
 
+import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from messi.core.errors import MessiError
 from messi.core.info import version
 from messi.core.rundir import RunDir
+from messi.core.text import last_line
 from messi.reports.measures import MEASURES
 from messi.reports.statistics import Summary, target_average, whole_seeds
 from messi.reports.table import Cell, Provenance, Published
 from messi.sweeps.plan import Label, Outcome
 
+_FOR_PICTURES = ("embedding", "embedding_domains", "pictures", "slots")
+"""The largest parts of the diagnostics, in which there are no measures."""
 CellState = Literal["done", "incomplete", "failed"]
 Value = Callable[[Outcome], float]
 """A number from a finished run; NaN if the run does not have it."""
@@ -35,15 +40,22 @@ def diagnostic(measure: str, *, unit: float | None = None) -> Value:
     divisor = unit or wanted.short_unit or wanted.unit
 
     def value(outcome: Outcome) -> float:
-        found = wanted.value(RunDir(outcome.path).read_diagnostics())
+        found = _measures(RunDir(outcome.path))[measure]
         return math.nan if found is None else found / divisor
 
     return value
 
 
-def last_line(reason: str) -> str:
-    """Return the error itself, without the traceback before it."""
-    return reason.strip().splitlines()[-1]
+def _measures(run: RunDir) -> dict[str, float | None]:
+    """Return all measures of a run, by name."""
+    files = [file for file in (run.description, run.result, run.diagnostics) if file.exists()]
+    return _read_measures(run, tuple((stat.st_mtime_ns, stat.st_size) for stat in map(Path.stat, files)))
+
+
+@functools.lru_cache(maxsize=1 << 16)  # a table reads several measures of every run
+def _read_measures(run: RunDir, _state: tuple[tuple[int, int], ...]) -> dict[str, float | None]:
+    document = run.read_diagnostics(without=_FOR_PICTURES)
+    return {name: measure.value(document) for name, measure in MEASURES.items()}
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,10 @@ class Results:
     def readable(self, read: Callable[[RunDir], object]) -> "Results":
         """Return the same results, but mark a finished run as failed if ``read`` finds its file missing or damaged."""
         return Results([_checked(outcome, read) for outcome in self.outcomes])
+
+    def diagnosed(self) -> "Results":
+        """Return the same results, but mark a finished run as failed if its diagnostics are missing or damaged."""
+        return self.readable(_measures)
 
     def where(self, **labels: Label) -> list[Outcome]:
         """Return the runs with some labels."""

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Literal
 
-from messi.core.rundir import RunDir
 from messi.reports.measures import MEASURES
 from messi.reports.statistics import Summary, paired_difference
 from messi.reports.table import Cell, Column, Provenance, Row, Table
@@ -39,7 +38,7 @@ def learned(results: Results, *, name: str, provenance: Provenance, over: str = 
 
     ``over`` is what the label "target" distinguishes.
     """
-    diagnosed = results.readable(RunDir.read_diagnostics)
+    diagnosed = results.diagnosed()
     kinds = dict.fromkeys((str(o.labels["method"]), str(o.labels["data"])) for o in results.outcomes)
     values = [diagnostic(key) for key in _LEARNED]
     rows = tuple(
