@@ -118,7 +118,7 @@ def compare(
         model.train(launcher)
     write_results(study, results.outcomes, folder)
     chosen = {data: found.method for data in study.by_data if (found := study.recommendation(results, data))}
-    expected = {data: found for data, one in chosen.items() if (found := study.expected(results, data, one))}
+    expected = {data: level for data, one in chosen.items() if (level := study.expected(results, data, one))}
     return Compared(folder, chosen, expected, model.file if model else None)
 
 

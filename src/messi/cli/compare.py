@@ -115,5 +115,5 @@ def _compare(study: Compare, out: Path, launcher: Launcher, *, final: bool, dry_
     say(f"final   training {model.run.labels['method']} on all domains")
     model.train(launcher)
     write_results(study, results.outcomes, out)  # now with the final model
-    say(f"expect  {model.expected} on a new domain", f"model   {model.file}")
+    say(f"expected accuracy on a new domain: {model.expected}", f"model   {model.file}")
     return 0

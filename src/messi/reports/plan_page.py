@@ -97,4 +97,4 @@ def section_html(section: Section) -> str:
         return environment().get_template("figure.html").render(svg=svg, caption=section.caption)
     words: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(section.markdown)
     boxed = words.replace("<table>", '<div class="scroll"><table class="results prose">')
-    return boxed.replace("</table>", "</table></div>")
+    return f'<div class="words">{boxed.replace("</table>", "</table></div>")}</div>'

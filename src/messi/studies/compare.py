@@ -32,10 +32,9 @@ METHODS = ("erm", "erm averaging=swad", "coral", "messi", "messi averaging=swad"
 strongest plain alignment in DomainBed's comparison, and MESSI without and with averaged weights."""
 BASELINE = "erm"
 _BY_HELD_OUT = (
-    "The recommendation compares accuracies on held-out domains. Every run was trained without the domains that it is "
-    "measured on, so for a new domain this is cross-validation over your domains, and it uses source data alone. It "
-    "is not a test result: a new domain may differ from all of yours, and the best of several methods looks better "
-    "than it is."
+    "Every accuracy is measured on domains that the run was not trained on: for a new domain this is cross-validation "
+    "over your domains, and it uses source data alone. It is not a test result, because a new domain may differ from "
+    "all of yours and the best of several methods looks better than it is."
 )
 _BY_VALIDATION = (
     "The recommendation compares accuracies on the validation part of the source domains alone, because the held-out "

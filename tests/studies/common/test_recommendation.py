@@ -19,8 +19,8 @@ def test_the_baseline_is_kept_unless_an_interval_excludes_0() -> None:
     assert found.method == "erm"
     assert found.reason == "No other method is better than erm beyond the variation between these seeds."
     worse, noisy = found.findings
-    assert worse == "Worse than erm: worse, -1.0 points (95 % interval -1.0 to -1.0)."
-    assert noisy.startswith("Not distinguishable from erm with these seeds: noisy, +1.0 points (95 % interval -")
+    assert worse == "Worse than erm: worse, −1.0 points (95 % interval −1.0 to −1.0)."
+    assert noisy.startswith("Not distinguishable from erm with these seeds: noisy, +1.0 points (95 % interval −")
 
 
 def test_the_first_method_that_cannot_be_told_from_the_best_is_recommended() -> None:

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from messi.reports.number_format import decimal
 from messi.reports.statistics import Difference, Scores, paired_difference
 
 
@@ -75,5 +76,5 @@ def _findings(differences: Mapping[str, Difference], baseline: str) -> list[str]
 
 
 def _shown(found: Difference) -> str:
-    interval = f" (95 % interval {found.interval[0]:+.1f} to {found.interval[1]:+.1f})" if found.interval else ""
-    return f"{found.mean:+.1f} points{interval}"
+    mean, *ends = (decimal(value, 1, signed=True) for value in (found.mean, *(found.interval or ())))
+    return f"{mean} points" + (f" (95 % interval {ends[0]} to {ends[1]})" if ends else "")
