@@ -5,6 +5,7 @@ Tests use it as a context manager; ``python -m tests.slurm_cluster COMMAND`` run
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -78,10 +79,10 @@ def slurm_cluster(*, cpus: int = 3, hidden: Path | None = None) -> Iterator[Path
         os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
         daemons: list[subprocess.Popen[bytes]] = []
         try:
-            for command in _commands(folder, hidden):
-                with (folder / f"{Path(command[0]).name}.out").open("wb") as log:
+            for number, command in enumerate(_commands(folder, hidden)):
+                with (folder / f"{number}.out").open("wb") as log:
                     daemons.append(subprocess.Popen(command, stdout=log, stderr=log))
-                if "munged" in command[0]:
+                if number == 0:
                     _wait_for((folder / "munge.socket").exists, folder)
             _wait_for(_is_idle, folder)
             yield folder
@@ -105,7 +106,8 @@ def _commands(folder: Path, hidden: Path | None) -> list[list[str]]:
     slurmd = [program["slurmd"], "-D"]
     if hidden:
         slurmd = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none '{hidden}' && exec {program['slurmd']} -D"]
-    return [munged, [program["slurmctld"], "-D"], slurmd]
+    with_parent = ["setpriv", "--pdeathsig", "TERM"]  # if the tests are killed, the daemons end
+    return [[*with_parent, *command] for command in (munged, [program["slurmctld"], "-D"], slurmd)]
 
 
 def _free_ports() -> tuple[int, int]:
@@ -142,5 +144,6 @@ def _wait_for_jobs(seconds: float) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     with slurm_cluster():
         sys.exit(subprocess.run(sys.argv[1:], check=False).returncode)

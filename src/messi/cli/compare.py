@@ -9,7 +9,7 @@ import tyro
 
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import say
-from messi.cli.common.plan_command import chosen_launcher, only_given, run_study
+from messi.cli.common.plan_command import chosen_launcher, count_left, only_given, run_study
 from messi.cli.common.progress import data_progress
 from messi.engine.config import RunConfig
 from messi.models.encoder import EncoderConfig
@@ -56,7 +56,7 @@ def _from_file(arguments: list[str]) -> int:
             out: Folder of the runs and tables; by default the folder of the plan file.
             final: Train the recommended method on all domains afterwards.
             dry_run: Only print the runs and their state.
-            launcher: Where the runs are executed: local, or a file with your own launcher, such as mine.py.
+            launcher: Where the runs are executed: local, ray, slurm, or a file with your own launcher, such as mine.py.
             environment: Options of the launcher.
 
         """
@@ -92,7 +92,7 @@ def _from_options(arguments: list[str], chosen: argparse.Namespace) -> int:
             out: Folder of the runs and tables; by default compare/NAME.
             final: Train the recommended method on all domains afterwards, into the folder final.
             dry_run: Only print the runs and their state.
-            launcher: Where the runs are executed: local, or a file with your own launcher, such as mine.py.
+            launcher: Where the runs are executed: local, ray, slurm, or a file with your own launcher, such as mine.py.
             environment: Options of the launcher.
 
         """
@@ -107,9 +107,10 @@ def _compare(study: Compare, out: Path, launcher: Launcher, *, final: bool, dry_
     if final:
         study.require_one_model()
     code = run_study(study, out, launcher, dry_run=dry_run)
-    if code or dry_run or not final:
+    outcomes = study.plan(out).outcomes()
+    if code or dry_run or not final or count_left(outcomes):
         return code
-    results = Results(study.plan(out).outcomes())
+    results = Results(outcomes)
     model = study.final(results, out)
     say(f"final   training {model.run.labels['method']} on all domains")
     model.train(launcher)

@@ -51,7 +51,7 @@ def _from_file(arguments: list[str]) -> int:
             algorithm: Your own files with methods of the plan. They are executed, so name only files that you trust.
             out: Folder of the runs and tables; by default the folder of the plan file.
             dry_run: Only print the runs and their state.
-            launcher: Where the runs are executed: local, or a file with your own launcher, such as mine.py.
+            launcher: Where the runs are executed: local, ray, slurm, or a file with your own launcher, such as mine.py.
             environment: Options of the launcher.
 
         """
@@ -85,7 +85,7 @@ def _from_options(arguments: list[str], chosen: argparse.Namespace) -> int:
             options: What to search; the settings of training are those of draw 0.
             out: Folder of the runs and tables; by default tune/NAME.
             dry_run: Only print the runs and their state.
-            launcher: Where the runs are executed: local, or a file with your own launcher, such as mine.py.
+            launcher: Where the runs are executed: local, ray, slurm, or a file with your own launcher, such as mine.py.
             environment: Options of the launcher.
 
         """

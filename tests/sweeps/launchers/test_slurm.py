@@ -160,7 +160,7 @@ def test_a_detached_command_exits_without_results_and_a_repeated_one_submits_not
     for _ in range(2):
         assert main(command) == 0
         assert "runs to do: 12, in 2 Slurm jobs, 1 at a time" in capsys.readouterr().out
-        assert squeue("%T") == ["PENDING"] * 2
+        assert squeue("%T").count("PENDING") == 2  # those of other tests may still be exiting
     assert not (tmp_path / "plan" / "report.html").exists()
     (batch,) = (tmp_path / "plan" / "slurm" / "batches").iterdir()
     for damage in ("[", "[[]]", "7"):

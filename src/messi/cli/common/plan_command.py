@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from messi.cli.common.output import Row, print_rows, say
@@ -48,7 +49,7 @@ def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> 
     write_plan(study, out)
     _launch(study, out, launcher)
     outcomes = study.plan(out).outcomes()
-    if left := sum(outcome.state in ("waiting", "started") for outcome in outcomes):
+    if left := count_left(outcomes):
         say(f"{left} of {len(outcomes)} runs are left to their jobs; repeat the command for the results")
         return 0
     written = write_results(study, outcomes, out)
@@ -59,6 +60,11 @@ def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> 
     for outcome in failed:
         say(f"failed  {outcome.run.name}: {last_line(outcome.reason)}")
     return 1 if failed else 0
+
+
+def count_left(outcomes: Sequence[Outcome]) -> int:
+    """Return the number of runs that a launcher has left to jobs: it returned before they ended."""
+    return sum(outcome.state in ("waiting", "started") for outcome in outcomes)
 
 
 def _launch(study: Study, out: Path, launcher: Launcher) -> None:
