@@ -9,16 +9,8 @@ import pytest
 
 from messi.algorithms.messi import MESSI
 from messi.engine.config import TrainingConfig
-from messi.experiments.recipe_screening import (
-    ROUNDS,
-    RecipeScreening,
-    Round,
-    design,
-    effects,
-    method,
-    runs_of,
-    training,
-)
+from messi.experiments.common.plackett_burman import design, runs_of
+from messi.experiments.recipe_screening import ROUNDS, RecipeScreening, Round, effects, method, training
 from messi.reports.table import Table
 from messi.sweeps.plan import Label
 from tests.studies.made_runs import cell_of, made_results

@@ -79,3 +79,9 @@ def test_the_summary_without_target(tmp_path: Path) -> None:
 def test_the_summary_of_several_targets(tmp_path: Path) -> None:
     path = Sample(targets={"sketch": 0.5, "cartoon": 0.6}).write(tmp_path / "a")
     assert summary_of(path).endswith("on the held-out domains sketch and cartoon (mean over domains, 80 examples).")
+
+
+def test_a_recipe_is_a_fact_only_if_every_run_follows_one(tmp_path: Path) -> None:
+    plain = read_run(Sample(seed=1).write(tmp_path / "a"))
+    named = read_run(Sample(seed=2, result={"recipe": "paper"}).write(tmp_path / "b"))
+    assert [facts(runs)["Recipe"] for runs in ([named], [plain, named], [plain])] == ["paper", "", ""]

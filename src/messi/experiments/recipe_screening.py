@@ -1,11 +1,8 @@
 """Which settings make MESSI better on unseen domains, found with source data alone: first stage of the recipe study.
 
-Claim: none of the paper's. Eleven factors at two levels in twelve runs (Plackett and Burman, 1946): every factor is
-high in half of the runs and independent of the others, so one block of twelve runs measures all of them. A block leaves
-source domains out: on PACS two of the four domains, so that either may be the target and the other one a source; on
-digits each source in turn, while the target environment is never used. Interactions of two factors are mixed into the
-effects of the others; seeds 1, 3, ... therefore run the twelve opposite combinations, which separates them from the
-effects.
+Claim: none of the paper's. A block of twelve runs measures eleven factors at once (``common/plackett_burman.py``). It
+leaves source domains out: on PACS two of the four domains, so that either may be the target and the other one a source;
+on digits each source in turn, while the target environment is never used.
 
 The rule, written before the first run: the recipe takes the high level of a factor if its mean effect over the blocks
 exceeds its standard error on PACS and is not below minus its standard error on either set of digits; otherwise it keeps
@@ -13,7 +10,7 @@ the low level. Factors that only make sense for pretrained networks are left out
 there and show how large an effect of pure chance is.
 
 The first round was stopped after a few blocks: slower fine-tuning (a lower learning rate, layer decay, a linear probe)
-and narrow experts cost 3 to 9 points each, which hides everything else. The second round, planned before any of its
+and narrow experts cost 1 to 7 points each, which hides everything else. The second round, planned before any of its
 runs, keeps these four at their low level, repeats the others and adds new ones; the rule is applied to it.
 Command: messi reproduce recipe_screening --weights FOLDER, then --study digits --digits FOLDER, then --study few_digits
 Cost: for every seed, 72 runs of 5,000 steps on PACS, 108 of 600 steps on digits, 108 of 300 steps on few digits.
@@ -34,6 +31,7 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.growth import BUDGET
 from messi.experiments.common.methods import DEIT_TI, pretrained
+from messi.experiments.common.plackett_burman import runs_of
 from messi.experiments.common.recipe_digits import DIGITS_BACKBONE, digits_data, digits_schedule
 from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section
@@ -77,21 +75,6 @@ ROUNDS: dict[Round, dict[str, tuple[str, str]]] = {
 }
 """By round and factor, the low and the high level; all low is MESSI without its regularisers, averaged by SWAD."""
 PRETRAINED_ONLY = {"learning rate", "layer decay", "linear probe"}
-_PLACKETT_BURMAN = "++-+++---+-"
-
-
-def design(factors: Iterable[str]) -> list[frozenset[str]]:
-    """Return the factors that are high in each run: twelve for even seeds, the last with none, and their opposites."""
-    names, row = list(factors), _PLACKETT_BURMAN
-    shifted = [row[-shift:] + row[:-shift] if shift else row for shift in range(len(row))]
-    even = [frozenset(itertools.compress(names, (sign == "+" for sign in signs))) for signs in (*shifted, "-" * 11)]
-    return even + [frozenset(names) - high for high in even]
-
-
-def runs_of(factors: Iterable[str], seed: int) -> dict[str, frozenset[str]]:
-    """Return the twelve runs of a block by name, with the factors that are high in each."""
-    numbered = list(enumerate(design(factors), 1))
-    return {f"run {number}": high for number, high in (numbered[12:] if seed % 2 else numbered[:12])}
 
 
 def method(high: AbstractSet[str], *, batch: int, memory: int, steps: int) -> MESSI.Config:

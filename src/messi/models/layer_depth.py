@@ -20,7 +20,7 @@ def layers_below_head(network: Any) -> dict[nn.Parameter, int]:
         head = max(numbers.values())
     else:
         is_timm = hasattr(network, "pretrained_cfg")
-        numbers = auto_group_layers(network) if is_timm else _in_order(network)  # type: ignore[no-untyped-call]
+        numbers = auto_group_layers(network) if is_timm else _in_order(network)  # type: ignore[no-untyped-call]  # timm's own has no types
         head = max(numbers.values(), default=0) + 1
     return {parameter: head - numbers[name] for name, parameter in network.named_parameters()}
 

@@ -49,7 +49,8 @@ def facts(runs: Sequence[FinishedRun]) -> dict[str, str]:
         f"{'domain' if sources == {1} else 'domains'}: {_few(name for run in runs for name in run.sources)}",
         "Seeds": _few(str(run.seed) for run in runs),
         "Selection": _few(run.selection for run in runs),
-        "Recipe": _few(run.recipe for run in runs if run.recipe),
+        # Without one for every run, the name would seem to apply to all; the table of runs has it for each.
+        "Recipe": _few(run.recipe for run in runs) if all(run.recipe for run in runs) else "",
         "Protocol": _few(run.protocol for run in runs),
         "Tested on": _few(TARGET_PARTS.get(run.target_part, run.target_part) for run in runs if run.targets),
         "Version": _few(f"messi-dg {run.version}" for run in runs),
