@@ -13,11 +13,10 @@ from messi.engine.average_runs import average_runs
 from messi.engine.config import RunConfig
 from messi.engine.observers import Observer
 from messi.reports.page import write_report
+from messi.studies.common.execute import execute
 from messi.studies.common.output import write_results
-from messi.studies.common.plan_file import refuse_other_plan, write_plan
 from messi.studies.common.results import Results
 from messi.studies.compare import ComparisonConfig
-from messi.sweeps.check import check_data_and_weights
 from messi.sweeps.launchers.common.base import Launcher
 from messi.sweeps.launchers.local import Local
 
@@ -107,19 +106,14 @@ def compare(
     if final:
         study.require_one_model()
     folder = Path(out) if out else study.default_folder
-    refuse_other_plan(study, folder)
-    plan = study.plan(folder)
-    check_data_and_weights(plan, LogProgress())
-    write_plan(study, folder)
-    launcher.launch(plan, lambda _outcome: None)
-    results = Results(plan.outcomes())
-    model = study.final(results, folder) if final else None
-    if model:
-        model.train(launcher)
+    results = Results(execute(study, folder, launcher, LogProgress()))
     write_results(study, results.outcomes, folder)
+    model = study.final(results, folder) if final else None
+    if model and model.train(launcher):
+        write_results(study, results.outcomes, folder)  # now with the final model
     chosen = {data: found.method for data in study.by_data if (found := study.recommendation(results, data))}
     expected = {data: level for data, one in chosen.items() if (level := study.expected(results, data, one))}
-    return Compared(folder, chosen, expected, model.file if model else None)
+    return Compared(folder, chosen, expected, model.file if model and model.file.exists() else None)
 
 
 def _reported(result: engine.RunResult) -> engine.RunResult:

@@ -110,7 +110,7 @@ class Queue(Launcher):
 def test_a_launcher_is_one_file_with_its_own_options(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("messi.cli.common.plan_command.check_data_and_weights", lambda *_: None)
+    monkeypatch.setattr("messi.studies.common.execute.check_data_and_weights", lambda *_: None)
     Path("queue.py").write_text(LAUNCHER)
     assert main([*GROWTH, "--launcher", "queue.py", "--priority", "3"]) == 1
     runs = DomainGrowth(scale="small").runs()

@@ -9,10 +9,12 @@ import tyro
 
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import say
-from messi.cli.common.plan_command import chosen_launcher, count_left, only_given, run_study
+from messi.cli.common.plan_command import chosen_launcher, only_given, run_study
+from messi.cli.common.plan_progress import plan_progress
 from messi.cli.common.progress import data_progress
 from messi.engine.config import RunConfig
 from messi.models.encoder import EncoderConfig
+from messi.studies.common.execute import count_left
 from messi.studies.common.hold_out import find_data_set
 from messi.studies.common.output import write_results
 from messi.studies.common.plan_file import read_edited_plan
@@ -113,7 +115,9 @@ def _compare(study: Compare, out: Path, launcher: Launcher, *, final: bool, dry_
     results = Results(outcomes)
     model = study.final(results, out)
     say(f"final   training {model.run.labels['method']} on all domains")
-    model.train(launcher)
+    if not model.train(launcher, plan_progress):
+        say("the final model is left to its job; repeat the command for the result")
+        return 0
     write_results(study, results.outcomes, out)  # now with the final model
     say(f"expected accuracy on a new domain: {model.expected}", f"model   {model.file}")
     return 0

@@ -24,6 +24,7 @@ def report(
     /,
     *,
     out: Annotated[Path | None, shown_as("FILE")] = None,
+    algorithm: Annotated[tuple[Path, ...], shown_as("FILE ...")] = (),
 ) -> int:
     """Write one self-contained page that compares finished runs, or the page of a plan.
 
@@ -32,6 +33,7 @@ def report(
     Args:
         folders: Run folders, folders that contain run folders, or the folder of one plan.
         out: The page to write; by default report.html, for a plan in its folder.
+        algorithm: Your own files with methods of the plan. They are executed, so name only files that you trust.
 
     """
     plans = [folder for folder in folders if (folder / PLAN).exists()]
@@ -39,7 +41,7 @@ def report(
         raise MessiError(f"{plans[0]} is a plan; a page shows either one plan or some runs, so name only the plan.")
     if plans:
         page = out or plans[0] / "report.html"
-        left_out = _report_plan(plans[0], page)
+        left_out = _report_plan(plans[0], page, algorithm)
     else:
         page = out or Path("report.html")
         left_out = _report_runs([run for folder in folders for run in _runs_of(folder)], page)
@@ -62,13 +64,13 @@ def _report_runs(runs: Sequence[Path], page: Path) -> list[str]:
     )
 
 
-def _report_plan(folder: Path, page: Path) -> list[str]:
+def _report_plan(folder: Path, page: Path, files: Sequence[Path]) -> list[str]:
     """Write the tables and the page of a plan; return lines about what is left out."""
     # Imported here, because studies need torch and the page of some runs does not.
     from messi.studies.common.output import write_results  # noqa: PLC0415
     from messi.studies.common.plan_file import read_plan  # noqa: PLC0415
 
-    study = read_plan(folder)
+    study = read_plan(folder, files)
     plan = study.plan(folder)
     written = write_results(study, plan.outcomes(), folder, page=page)
     return [line for line in (*written.left_out, plan.unplanned_note()) if line]

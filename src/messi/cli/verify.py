@@ -11,7 +11,7 @@ from messi.cli.common.output import say
 from messi.core.errors import MessiError
 from messi.core.rundir import PLAN, RunDir
 from messi.engine.verify import Verified, verify_model, verify_run
-from messi.studies.common.plan_file import read_plan
+from messi.studies.common.plan_file import check_plan_file
 
 
 def main(arguments: list[str]) -> int:
@@ -47,7 +47,7 @@ def _verified(path: Path) -> Iterator[tuple[Path, Verified]]:
         inside = sorted(file.parent for file in path.rglob("run.json"))
         if (path / PLAN).exists():
             plan = Verified()
-            plan.check(path / PLAN, lambda: read_plan(path))
+            plan.check(path / PLAN, lambda: check_plan_file(path))
             yield path / PLAN, plan
         elif not inside:
             raise MessiError(f"{path} contains no runs; name a run folder, a plan or a model file.")

@@ -22,7 +22,7 @@ from messi.reports.table import Cell, Column, Row, Table
 from messi.studies.common.base import Study
 from messi.studies.common.final_model import FinalModel, final_folder
 from messi.studies.common.hold_out import Group, Task, find_data_set, find_task, group_labels
-from messi.studies.common.methods import build_method, method_label, permit_methods, vary_methods
+from messi.studies.common.methods import method_label, permit_methods, vary_methods, with_method
 from messi.studies.common.recommendation import Recommendation, recommend
 from messi.studies.common.results import Results, Value, diagnostic, source_accuracy, target_accuracy
 from messi.sweeps.plan import Outcome, PlannedRun
@@ -40,10 +40,7 @@ _BY_VALIDATION = (
     "The recommendation compares accuracies on the validation part of the source domains alone, because the held-out "
     "domains are the target. Their accuracies are shown, but they were not used."
 )
-_INTERVALS = (
-    "Intervals describe repeated training with other seeds on the same domains, not the choice of domains; with few "
-    "seeds they are too narrow."
-)
+_INTERVALS = "Intervals describe repeated training with other seeds on the same domains, not the choice of domains."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,16 +129,15 @@ class Compare(Study):
 
     def config(self, method: str, task: Task, group: Group, seed: int) -> RunConfig:
         """Return the config of a run."""
-        built = build_method(self.by_label[method], self.encoder, self.training)
-        return RunConfig(
+        shared = RunConfig(
             data=task.data,
             target=group,
-            algorithm=built.algorithm,
-            encoder=built.encoder,
+            encoder=self.encoder,
             protocol=self.protocol,
-            training=built.training,
+            training=self.training,
             seed=seed,
         )
+        return with_method(self.by_label[method], shared)
 
     def recommendation(self, results: Results, data: str) -> Recommendation | None:
         """Return the method to use on a data set; None as long as runs are missing."""
@@ -245,7 +241,7 @@ class Compare(Study):
             explanation=(
                 "Accuracy on held-out domains: mean over the groups of domains that are held out together, and the "
                 f"worst domain. Differences to {baseline} on {on}, in percentage points, paired by group and seed, "
-                "with the 95 % interval of a bootstrap over seeds. Val.: accuracy on the validation part of the source "
+                "with the 95 % interval (Student, over seeds). Val.: accuracy on the validation part of the source "
                 "domains. ECE: expected calibration error on held-out domains. Seconds: of training, with evaluations"
             ),
             provenance=Results(results.where(data=data)).provenance(data=data),

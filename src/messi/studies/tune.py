@@ -16,6 +16,7 @@ from messi.data.find import BY_PATH, data_label
 from messi.data.progress import DataProgress, LogProgress
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.protocols import ProtocolName
+from messi.engine.settings import PARTS, with_settings
 from messi.evaluation.selection import ORACLE, select
 from messi.models.encoder import EncoderConfig
 from messi.reports.domainbed_table import domainbed_latex, domainbed_text
@@ -25,12 +26,12 @@ from messi.reports.table import Cell, Column, Provenance, Row, Table
 from messi.studies.common.base import Study
 from messi.studies.common.draws import Draws
 from messi.studies.common.hold_out import Group, Task, domain_names, find_data_set, find_task, group_labels
-from messi.studies.common.methods import build_method, method_label, name_and_settings, permit_methods
+from messi.studies.common.methods import method_label, name_and_settings, permit_methods, with_method
 from messi.studies.common.results import Results
 from messi.sweeps.choose_draw import TITLES, DrawRule
 from messi.sweeps.halving import FAILED, pauses, train_until
 from messi.sweeps.plan import Outcome, Plan, PlannedRun
-from messi.sweeps.search import PARTS, check_changes, draw, drawn_values, search_space
+from messi.sweeps.search import check_changes, draw, drawn_values, search_space
 
 METHODS = ("messi",)
 
@@ -203,15 +204,9 @@ class Tune(Study):
         return {label: self._search(text) for label, text in self.by_label.items()}
 
     def _search(self, text: str) -> tuple[RunConfig, dict[str, Search]]:
-        method = build_method(text, self.encoder, self.training)
-        oracle: dict[str, Any] = {"selection": ORACLE, "target_part": "in"} if self.rule == "oracle" else {}
-        base = RunConfig(
-            data=self.task.data,
-            algorithm=method.algorithm,
-            encoder=method.encoder,
-            protocol=self.protocol,
-            training=dataclasses.replace(method.training, **oracle),
-        )
+        shared = RunConfig(data=self.task.data, encoder=self.encoder, protocol=self.protocol, training=self.training)
+        oracle = {"selection": ORACLE, "target_part": "in"} if self.rule == "oracle" else {}
+        base = with_settings(with_method(text, shared), oracle)
         _, fixed = name_and_settings(text)
         return base, {name: search for name, search in search_space(base, self.search).items() if name not in fixed}
 

@@ -5,7 +5,6 @@ So the same seed gives the same value regardless of what else is searched, and m
 Draw 0 is the defaults, as in DomainBed.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +15,6 @@ from messi.core.config import (
     Search,
     Uniform,
     checker,
-    field_types,
     from_text,
     searches,
     value_type,
@@ -24,10 +22,9 @@ from messi.core.config import (
 from messi.core.errors import MessiError, unknown_name
 from messi.core.seeding import derive_seed
 from messi.engine.config import RunConfig
+from messi.engine.settings import PARTS, setting_types, with_settings
 from messi.models.encoder import SMALL
 
-PARTS = ("algorithm", "encoder", "training")
-"""The parts of a run's config whose fields can be searched; no two of them have a field of the same name."""
 _BITS = 53
 """The digits of a float."""
 
@@ -39,8 +36,9 @@ def search_space(config: RunConfig, changes: Sequence[str] = ()) -> dict[str, Se
     ``field=a,b,c``. A change of a field that only other methods have is ignored.
     """
     small = config.resolved().encoder.backbone in SMALL
-    space = {name: search for part in PARTS for name, search in searches(_type(config, part), small=small).items()}
-    types = _field_types(config)
+    kinds = [type(getattr(config, part)) for part in PARTS]
+    space = {name: search for kind in kinds for name, search in searches(kind, small=small).items()}
+    types = setting_types(type(config.algorithm))
     for change in changes:
         name, _, text = change.partition("=")
         if name in types:
@@ -50,7 +48,7 @@ def search_space(config: RunConfig, changes: Sequence[str] = ()) -> dict[str, Se
 
 def check_changes(configs: Sequence[RunConfig], changes: Sequence[str]) -> None:
     """Raise for a change of a field that none of the runs has."""
-    known = {name for config in configs for name in _field_types(config)}
+    known = {name for config in configs for name in setting_types(type(config.algorithm))}
     for change in changes:
         name = change.partition("=")[0]
         if name not in known:
@@ -59,38 +57,20 @@ def check_changes(configs: Sequence[RunConfig], changes: Sequence[str]) -> None:
 
 def draw(config: RunConfig, number: int, *, seed: int, space: Mapping[str, Search]) -> RunConfig:
     """Return the config with the values of a draw; draw 0 is the config itself."""
-    return with_values(config, drawn_values(config, number, seed=seed, space=space))
+    return with_settings(config, drawn_values(config, number, seed=seed, space=space))
 
 
 def drawn_values(config: RunConfig, number: int, *, seed: int, space: Mapping[str, Search]) -> dict[str, Any]:
     """Return the values of a draw by field; draw 0 changes none."""
     if number == 0:
         return {}
-    types = _field_types(config)
+    types = setting_types(type(config.algorithm))
     return {name: _value(search.at(position(seed, name, number)), types[name]) for name, search in space.items()}
 
 
 def position(seed: int, field: str, number: int) -> float:
     """Return the random number from 0 to 1 of one draw of one field."""
     return math.ldexp(derive_seed("search", seed, field, number) >> (63 - _BITS), -_BITS)
-
-
-def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
-    """Return the config with some fields of its method, encoder or training changed."""
-    parts = {}
-    for part in PARTS:
-        own = {name: value for name, value in values.items() if name in field_types(_type(config, part))}
-        parts[part] = dataclasses.replace(getattr(config, part), **own)
-    return dataclasses.replace(config, **parts)
-
-
-def _type(config: RunConfig, part: str) -> type:
-    return type(getattr(config, part))
-
-
-def _field_types(config: RunConfig) -> dict[str, Any]:
-    names = {part: {f.name for f in dataclasses.fields(getattr(config, part))} for part in PARTS}
-    return {n: t for part in PARTS for n, t in field_types(_type(config, part)).items() if n in names[part]}
 
 
 def _value(value: Any, annotation: Any) -> Any:

@@ -1,26 +1,32 @@
 """Methods with settings, as users write them."""
 
+import dataclasses
+
 import pytest
 
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI
 from messi.core.errors import MessiError
+from messi.data.datasets.two_subsets import TwoSubsets
+from messi.engine.config import RunConfig
 from messi.engine.training_config import TrainingConfig
 from messi.models.encoder import EncoderConfig
-from messi.studies.common.methods import build_method, method_label, name_and_settings, vary_methods
+from messi.studies.common.methods import method_label, name_and_settings, vary_methods, with_method
 
 ENCODER, TRAINING = EncoderConfig(backbone="tiny_cnn"), TrainingConfig(steps=50, averaging="ma")
+SHARED = RunConfig(data=TwoSubsets(), encoder=ENCODER, training=TRAINING)
 
 
 def test_settings_go_to_the_method_its_training_and_its_encoder() -> None:
     text = "messi  ssi_weight=0.1 selector=global averaging=swad steps=7 image_size=64 pretrained=false"
-    built = build_method(text, ENCODER, TRAINING)
+    built = with_method(text, SHARED)
     assert built.algorithm == MESSI.Config(ssi_weight=0.1, selector="global")
     assert built.training == TrainingConfig(steps=7, averaging="swad")
     assert built.encoder == EncoderConfig(backbone="tiny_cnn", image_size=64, pretrained=False)
-    plain = build_method("erm", ENCODER, TRAINING)
+    plain = with_method("erm", SHARED)
     assert (plain.algorithm, plain.training, plain.encoder) == (ERM.Config(), TRAINING, ENCODER)
-    assert build_method("erm image_size=none", EncoderConfig(image_size=9), TRAINING).encoder.image_size is None
+    sized = dataclasses.replace(SHARED, encoder=EncoderConfig(image_size=9))
+    assert with_method("erm image_size=none", sized).encoder.image_size is None
 
 
 @pytest.mark.parametrize(
@@ -37,7 +43,7 @@ def test_settings_go_to_the_method_its_training_and_its_encoder() -> None:
 )
 def test_a_wrong_setting_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(MessiError) as error:
-        build_method(text, ENCODER, TRAINING)
+        with_method(text, SHARED)
     assert sentence in str(error.value)
 
 

@@ -40,7 +40,7 @@ def test_n_is_shown_once_and_deviations_are_not_explained(tmp_path: Path) -> Non
     assert shown(table, "MESSI") == pytest.approx([8, 2, 1.25, 2.75])
     assert "| MESSI | PACS | 8 | 2.00 | 1.25 | 2.75 |" in markdown(table)
     assert "paired by target and seed" in table.caption
-    assert "bootstrap within each target" in table.caption
+    assert "variance within each target" in table.caption
     for absent in ("±", "In brackets", "Mean over seeds", "Empty cells"):
         assert absent not in table.caption
 

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 
 from messi.cli.common.output import Row, print_rows, say
@@ -12,11 +11,11 @@ from messi.core.config import OPEN
 from messi.core.text import last_line
 from messi.engine.config import TrainingConfig
 from messi.studies.common.base import Study
+from messi.studies.common.execute import count_left, execute
 from messi.studies.common.output import write_results
-from messi.studies.common.plan_file import refuse_other_plan, write_plan
-from messi.sweeps.check import check_data_and_weights
+from messi.studies.common.plan_file import refuse_other_plan
 from messi.sweeps.launchers.common.base import LAUNCHERS, Launcher
-from messi.sweeps.plan import Outcome, Plan
+from messi.sweeps.plan import Outcome
 
 
 def chosen_launcher(arguments: list[str]) -> Launcher:
@@ -44,11 +43,7 @@ def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> 
         print_rows([_row(outcome) for outcome in plan.outcomes()])
         say(f"{len(plan.runs)} runs; {study.extent}")
         return 0
-    launcher.check()
-    check_data_and_weights(plan, data_progress())
-    write_plan(study, out)
-    _launch(study, out, launcher)
-    outcomes = study.plan(out).outcomes()
+    outcomes = execute(study, out, launcher, data_progress(), plan_progress)
     if left := count_left(outcomes):
         say(f"{left} of {len(outcomes)} runs are left to their jobs; repeat the command for the results")
         return 0
@@ -60,29 +55,6 @@ def run_study(study: Study, out: Path, launcher: Launcher, *, dry_run: bool) -> 
     for outcome in failed:
         say(f"failed  {outcome.run.name}: {last_line(outcome.reason)}")
     return 1 if failed else 0
-
-
-def count_left(outcomes: Sequence[Outcome]) -> int:
-    """Return the number of runs that a launcher has left to jobs: it returned before they ended."""
-    return sum(outcome.state in ("waiting", "started") for outcome in outcomes)
-
-
-def _launch(study: Study, out: Path, launcher: Launcher) -> None:
-    """Do the runs of a study; what is recorded meanwhile may let paused runs continue."""
-    tried: set[tuple[str, int | None]] = set()
-    while runs := [run for run in _listed(study, out).runs if (run.name, run.until) not in tried]:
-        plan = Plan(out, runs)
-        with plan_progress(plan, launcher) as on_end:
-            for stage in plan.stages():
-                launcher.launch(stage, on_end)
-        tried |= {(run.name, run.until) for run in runs}
-
-
-def _listed(study: Study, out: Path) -> Plan:
-    """Return the plan as it is now, and list its runs for ``messi status``."""
-    plan = study.plan(out)
-    plan.write_run_list()
-    return plan
 
 
 def _row(outcome: Outcome) -> Row:

@@ -3,28 +3,17 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
-from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
-from messi.core.config import Config, field_types, from_text
+from messi.algorithms.common.base import ALGORITHMS
+from messi.core.config import from_text
 from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import short_name
-from messi.engine.training_config import TrainingConfig
-from messi.models.encoder import EncoderConfig
+from messi.engine.config import RunConfig
+from messi.engine.settings import setting_types, with_settings
 
 _WRITTEN = re.compile(r"(?P<name>.*?)(?P<settings>(\s+\w+=\S+)*)\s*")
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method with the settings of its network and training."""
-
-    algorithm: AlgorithmConfig
-    encoder: EncoderConfig
-    training: TrainingConfig
 
 
 def name_and_settings(text: str) -> tuple[str, dict[str, str]]:
@@ -40,22 +29,22 @@ def method_label(text: str) -> str:
     return " ".join([short_name(name), *(f"{key}={value}" for key, value in settings.items())])
 
 
-def build_method(text: str, encoder: EncoderConfig, training: TrainingConfig) -> Method:
-    """Return a method; its own settings override those of all methods."""
+def with_method(text: str, config: RunConfig) -> RunConfig:
+    """Return the config of a run with a method; its own settings override those of all methods."""
     name, settings = name_and_settings(text)
-    parts = _parts(name)
+    kind = ALGORITHMS.config(name)
+    types = setting_types(kind)
     for key in settings:
-        if not any(key in field_types(kind) for kind in parts):
-            raise unknown_name(f"setting of the method {name}, its training or its encoder", key, _fields(parts))
-    kind, *_ = parts
-    own, in_encoder, in_training = (_values(part, settings) for part in parts)
-    return Method(kind(**own), dataclasses.replace(encoder, **in_encoder), dataclasses.replace(training, **in_training))
+        if key not in types:
+            raise unknown_name(f"setting of the method {name}, its training or its encoder", key, types)
+    method = dataclasses.replace(config, algorithm=kind())
+    return with_settings(method, {key: from_text(types[key], value) for key, value in settings.items()})
 
 
 def vary_methods(methods: Sequence[str], axes: Sequence[str]) -> tuple[str, ...]:
     """Return every method with every combination of values, "field=a,b,c" each, of the fields that it has."""
     values = dict(map(_axis, axes))
-    fields = {text: _fields(_parts(name_and_settings(text)[0])) for text in methods}
+    fields = {text: setting_types(ALGORITHMS.config(name_and_settings(text)[0])) for text in methods}
     known = {field for own in fields.values() for field in own}
     for key in values:
         if key not in known:
@@ -84,17 +73,3 @@ def _axis(text: str) -> tuple[str, list[str]]:
     if not (key and values):
         raise MessiError(f"--vary must be written as field=value,value, but is '{text}'; name at least one value.")
     return key, values
-
-
-def _parts(name: str) -> tuple[type[AlgorithmConfig], type[EncoderConfig], type[TrainingConfig]]:
-    return ALGORITHMS.config(name), EncoderConfig, TrainingConfig
-
-
-def _fields(parts: Sequence[type[Config]]) -> list[str]:
-    return [field.name for kind in parts for field in dataclasses.fields(kind)]
-
-
-def _values(kind: type[Config], settings: Mapping[str, str]) -> dict[str, Any]:
-    types = field_types(kind)
-    known = {field.name for field in dataclasses.fields(kind)}
-    return {key: from_text(types[key], text) for key, text in settings.items() if key in known}

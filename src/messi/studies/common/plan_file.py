@@ -44,6 +44,11 @@ def read_edited_plan(file: Path, kind: type[StudyType], files: Collection[str | 
     return study
 
 
+def check_plan_file(folder: Path) -> None:
+    """Raise if the file of a plan is damaged; the methods that it names are not loaded."""
+    _read(folder / PLAN)
+
+
 def write_plan(study: Study, folder: Path) -> None:
     """Write the study of a plan into its folder, which is created if necessary."""
     with writing(folder):

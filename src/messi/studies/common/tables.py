@@ -92,10 +92,9 @@ def differences(
 
 def difference_explanation(group: str) -> str:
     """Return how differences were computed; ``group`` names what pairs share besides the seed, if there are several."""
-    pairs, draws = (f"{group} and seed", f" within each {group}") if group else ("seed", "")
+    pairs, own = (f"{group} and seed", f" with the variance within each {group}") if group else ("seed", "")
     return (
-        f"In percentage points, paired by {pairs}, with the 95 % interval of a bootstrap{draws}, which is too narrow "
-        "with few seeds. A difference requires two pairs"
+        f"In percentage points, paired by {pairs}; the 95 % interval is Student's{own}. A difference requires two pairs"
         + (f", one for each {group}; an interval requires two for each" if group else "")
     )
 
