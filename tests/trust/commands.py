@@ -14,7 +14,7 @@ import messi
 from messi.core.errors import MessiError
 from tests.command import messi as messi_command
 
-from .stage import REPRODUCE, TRAIN, TRAIN_FEATURES, config_of
+from .stage import COMPARE, REPRODUCE, TRAIN, TRAIN_FEATURES, config_of
 
 Reader = Callable[[str], Any]
 
@@ -106,6 +106,14 @@ def _tables(out: str) -> Any:
     return numbers, printed, {path.name: path.read_bytes() for path in files}
 
 
+def _compared(out: str) -> Any:
+    """Return the same of a comparison, whose recommendation is part of its page."""
+    with Path("comparison/tables/ranking.csv").open(newline="") as file:
+        numbers = {(row["Method"], row["column"]): row["mean"] for row in csv.DictReader(file)}
+    printed = "" in [number for (_, column), number in numbers.items() if column == "Mean %"] or "left out" in out
+    return numbers, printed, Path("page.html").read_bytes() if Path("page.html").exists() else b""
+
+
 def _without_some(now: Any, then: Any) -> bool:
     """Return whether a plan reports that something is left out, and changes no other number."""
     numbers, printed, _ = now
@@ -176,6 +184,16 @@ PLAN: list[Command | Call] = [
     Command("reproduce", tuple(REPRODUCE), _tables, partial=_without_some),
     Command("report", ("report", "plan", "--out", "page.html"), _tables, partial=_without_some),
     Command("status", ("status", "plan"), str.splitlines, partial=_not_all_done),
+]
+COMPARISON: list[Command | Call] = [
+    Command("compare", ("compare", "--plan", "comparison/plan.json", "--devices", "cpu"), _compared),
+    Command("report", ("report", "comparison", "--out", "page.html"), _compared, partial=_without_some),
+    Command("status", ("status", "comparison"), str.splitlines, partial=_not_all_done),
+]
+FINAL: list[Command | Call] = [
+    _predict("comparison/final", "features.npz"),
+    Command("compare", (*COMPARE,), _compared),
+    _verify("comparison"),
 ]
 STORE: list[Command | Call] = [
     *_data("images"),

@@ -74,18 +74,25 @@ PLANNED: dict[str, Form] = {
     "specialisation.json": "json",
     "model.safetensors": "tensors",
 }
+COMPARED = {name: form for name, form in PLANNED.items() if name in RUN}
 STORE: dict[str, Form] = {"pixels": "binary", "journal": "lines", "index.csv": "binary", "lock": "empty"}
 
 
 def subjects(stage: Stage) -> list[Subject]:
     """Return everything that mutations damage."""
     first, second = (str(path.relative_to(stage.root)) for path in sorted(stage.root.glob("plan/runs/*")))
+    compared, other_compared, *_ = (
+        str(path.relative_to(stage.root)) for path in sorted(stage.root.glob("comparison/runs/*"))
+    )
     store, other = (str(next(Path("home/stores").glob(f"{name}-*"))) for name in ("images", "others"))
     return [
         Subject("runs/done", RUN, commands.FINISHED, "runs/other"),
         Subject("runs/half", HALF, commands.HALF, "runs/other"),
         Subject("plan", {"plan.json": "json", "runs.json": "json"}, commands.PLAN),
         Subject(first, PLANNED, commands.PLAN, second),
+        Subject("comparison", {"plan.json": "json", "runs.json": "json"}, commands.COMPARISON),
+        Subject(compared, COMPARED, commands.COMPARISON, other_compared),
+        Subject("comparison/final", {"model.safetensors": "tensors"}, commands.FINAL),
         Subject(store, STORE, commands.STORE, other),
         Subject("images/paint/cat", {"0.png": "binary"}, commands.PICTURE, rule="safe", hostile=hostile.PICTURES),
         Subject(".", {"features.npz": "binary"}, commands.FEATURES, rule="safe", hostile=hostile.ARCHIVES),

@@ -30,6 +30,8 @@ _METHOD = ("--recipe", "paper", "--num-experts", "2")
 TRAIN = ["train", "--data", "images", "--target", "paint", "--backbone", "tiny_cnn", *_METHOD, *_SCHEDULE]
 TRAIN_FEATURES = ["train", "--data", "features.npz", "--target", "2", *_METHOD, *_SCHEDULE]
 REPRODUCE = ["reproduce", "specialisation", "--scale", "small", "--out", "plan", "--devices", "cpu"]
+COMPARE = ["compare", "--data", "features.npz", "--methods", "erm", "coral", "--seeds", "1", *_SCHEDULE[:-2]]
+COMPARE += ["--devices", "cpu", "--out", "comparison", "--final"]
 _EVIL = """from pathlib import Path
 Path("canary").touch()
 """
@@ -133,7 +135,7 @@ def _make_data(root: Path) -> None:
 
 
 def _make_runs() -> None:
-    """Train two runs that differ only in the seed, one on features and half a run; decode two stores; run a plan."""
+    """Train two runs that differ only in the seed, one on features and half a run; decode two stores; run two plans."""
     for arguments in (
         [*TRAIN, "--out", "runs/done"],
         [*TRAIN, "--out", "runs/other", "--seed", "1"],
@@ -141,6 +143,7 @@ def _make_runs() -> None:
         ["data", "prepare", "others"],
         ["data", "prepare", "table.csv"],
         REPRODUCE,
+        COMPARE,
     ):
         assert main(list(arguments)) == 0, arguments
     with pytest.raises(Interrupted):
