@@ -160,8 +160,8 @@ def test_tables_contain_the_numbers_of_the_runs(tmp_path: Path) -> None:
     shown = [cell_of(differences, column, "MESSI-Ti-OT", "PACS").ours for column in ("Difference", "2.5 %", "97.5 %")]
     assert all(one and one.n == 8 for one in shown)
     middle, low, high = (one.mean for one in shown if one)
-    # In every target the mean of two draws of 2 and 1 is 1, 1.5 or 2: four independent means of that kind.
-    assert [middle, low, high] == pytest.approx([1.5, 1.125, 1.875])
+    # Each of four targets has the standard error 0.5, so their mean has 0.25 with four degrees of freedom.
+    assert [middle, low, high] == pytest.approx([1.5, 1.5 - 2.776445 / 4, 1.5 + 2.776445 / 4])
     assert [row.heads for row in differences.rows] == [("MESSI-Ti-OT", "PACS")]
 
 

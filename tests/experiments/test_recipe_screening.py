@@ -10,7 +10,8 @@ import pytest
 from messi.algorithms.messi import MESSI
 from messi.engine.config import TrainingConfig
 from messi.experiments.common.plackett_burman import design, runs_of
-from messi.experiments.recipe_screening import ROUNDS, RecipeScreening, Round, effects, method, training
+from messi.experiments.common.recipe_blocks import ROUNDS, Round, method, training
+from messi.experiments.recipe_screening import RecipeScreening, effects
 from messi.reports.table import Table
 from messi.sweeps.plan import Label
 from tests.studies.made_runs import cell_of, made_results

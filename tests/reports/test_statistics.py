@@ -115,7 +115,7 @@ def test_targets_weigh_the_same_however_many_pairs_they_have() -> None:
     scores = {("a", 0): 1.0, ("a", 1): 1.0, ("a", 2): 1.0, ("b", 0): 5.0}
     difference = paired_difference(scores, baseline, ["a", "b"])
     assert difference is not None
-    # A single pair cannot be resampled, so there is a mean but no interval.
+    # A single pair has no variance, so there is a mean but no interval.
     assert (difference.mean, difference.interval, difference.n) == (3.0, None, 4)
 
 

@@ -17,110 +17,23 @@ Cost: for every seed, 72 runs of 5,000 steps on PACS, 108 of 600 steps on digits
 """
 
 import dataclasses
-import itertools
 import math
 import statistics
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
-from messi.algorithms.messi import MESSI
-from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
-from messi.engine.config import RunConfig, TrainingConfig
-from messi.experiments.common.ablation import Ablation
-from messi.experiments.common.growth import BUDGET
-from messi.experiments.common.methods import DEIT_TI, pretrained
 from messi.experiments.common.plackett_burman import runs_of
-from messi.experiments.common.recipe_digits import DIGITS_BACKBONE, digits_data, digits_schedule
-from messi.models.encoder import EncoderConfig
+from messi.experiments.common.recipe_blocks import PRETRAINED_ONLY, ROUNDS, RecipeBlocks, Round
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary
-from messi.reports.table import Cell, Column, Provenance, Row, Table
+from messi.reports.table import Cell, Column, Row, Table
 from messi.studies.common.results import Results, Value, source_accuracy, target_accuracy
 from messi.sweeps.plan import PlannedRun
 
-Study = Literal["pacs", "digits", "few_digits"]
-Round = Literal[1, 2]
-_REPEATED: dict[str, tuple[str, str]] = {
-    "averaging": ("SWAD", "MA over the last three quarters"),
-    "cost": ("plain OT", "scale-free and debiased"),
-    "slot weight": ("sigmoids", "rho_i rho_j"),
-    "sampling": ("with replacement", "class-balanced"),
-    "load rule": ("none", "router bias, moving 5 at most"),
-    "alignment": ("1 x", "3 x"),
-}
-ROUNDS: dict[Round, dict[str, tuple[str, str]]] = {
-    1: {
-        "averaging": _REPEATED["averaging"],
-        "learning rate": ("the protocol's", "a third of it"),
-        "layer decay": ("1", "0.75"),
-        "linear probe": ("none", "a tenth of the steps"),
-        "cost": _REPEATED["cost"],
-        "slot weight": _REPEATED["slot weight"],
-        "sampling": _REPEATED["sampling"],
-        "load rule": _REPEATED["load rule"],
-        "memory": ("none", "earlier batches"),
-        "expert width": ("4 d", "d"),
-        "alignment": _REPEATED["alignment"],
-    },
-    2: {
-        **_REPEATED,
-        "higher learning rate": ("the protocol's", "twice that"),
-        "batch": ("32 per domain", "64 per domain"),
-        "memory and weight": ("none", "earlier batches, weight for an equal gradient"),
-        "dropout": ("none", "0.3 in the experts"),
-        "ramp": ("none", "alignment ramped over a fifth of the steps"),
-    },
-}
-"""By round and factor, the low and the high level; all low is MESSI without its regularisers, averaged by SWAD."""
-PRETRAINED_ONLY = {"learning rate", "layer decay", "linear probe"}
-
-
-def method(high: AbstractSet[str], *, batch: int, memory: int, steps: int) -> MESSI.Config:
-    """Return MESSI with some factors at their high level, given the sizes of a batch and of a memory in examples."""
-    options: dict[str, Any] = {}
-    # The weighted mean of products of masses: the sigmoids' weights are 0.4 on average.
-    weight = (1.0 if "cost" in high else 0.01) * (0.4 if "slot weight" in high else 1.0)
-    weight *= 3.0 if "alignment" in high else 1.0
-    if "memory and weight" in high:
-        weight *= (batch + memory) / batch
-    if "cost" in high:
-        options |= {"scale_free": True, "debiased": True, "epsilon": 1.0, "epsilon_scale": "absolute", "iterations": 20}
-    if "slot weight" in high:
-        options |= {"slot_weight": "product", "reduction": "weighted"}
-    if high & {"memory", "memory and weight"}:
-        options |= {"memory": memory}
-    by_factor: dict[str, dict[str, Any]] = {
-        "load rule": {"load_rate": 5 / steps},
-        "expert width": {"expert_ratio": 1.0},
-        "dropout": {"expert_dropout": 0.3},
-        "ramp": {"ssi_ramp": steps // 5},
-    }
-    for factor in by_factor.keys() & high:
-        options |= by_factor[factor]
-    return MESSI.Config(ssi_weight=weight, sparsity_weight=0.0, balance_weight=0.0, diversity_weight=0.0, **options)
-
-
-def training(high: AbstractSet[str], base: TrainingConfig, *, learning_rate: float) -> TrainingConfig:
-    """Return a training config with some factors at their high level, given the protocol's learning rate."""
-    by_factor: dict[str, dict[str, Any]] = {
-        "averaging": {"averaging": "ma", "average_from": 0.25},
-        "learning rate": {"learning_rate": learning_rate / 3},
-        "higher learning rate": {"learning_rate": learning_rate * 2},
-        "layer decay": {"layer_decay": 0.75},
-        "linear probe": {"probe_steps": base.steps // 10},
-        "sampling": {"sampling": "class_balanced"},
-        "batch": {"batch_per_domain": 2 * base.batch_per_domain},
-    }
-    options: dict[str, Any] = {"averaging": "swad"}
-    for factor in by_factor.keys() & high:
-        options |= by_factor[factor]
-    return dataclasses.replace(base, **options)
-
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeScreening(Ablation):
+class RecipeScreening(RecipeBlocks):
     """Effects of eleven settings on held-out source domains."""
 
     title: ClassVar[str] = "Screening of settings by source domains left out"
@@ -133,40 +46,22 @@ class RecipeScreening(Ablation):
 
     round: Round = 2
     """Round of the screening."""
-    study: Study = "pacs"
-    """Data: PACS, Rotated-Colored MNIST with all digits, or with the 5,000 embedded ones."""
-    digits: str = "download"
-    """MNIST for --study digits: 'download', an .npz file, or a folder with its four files."""
-    backbone: str = DEIT_TI
-    """A timm model for PACS; the digits have their own."""
 
     def runs(self) -> list[PlannedRun]:
         """Return the twelve runs of every block, block by block."""
         return [
             PlannedRun(
-                {"method": name, "target": "+".join(held_out), "seed": seed}, self._planned_config(high, held_out, seed)
+                {"method": name, "target": "+".join(held_out), "seed": seed},
+                self.block_config(high & set(self._applied), held_out, seed),
             )
             for seed in self.all_seeds()
-            for held_out in self._blocks
+            for held_out in self.blocks
             for name, high in runs_of(self.factors, seed).items()
         ]
 
     def report(self, results: Results) -> list[Section]:
         """Return the effects of the factors, and the accuracy of every run."""
         return [self._effects(results), self._accuracies(results)]
-
-    def provenance(self, results: Results) -> Provenance:
-        """Return how the numbers were obtained."""
-        data = {
-            "pacs": "PACS, two domains held out together",
-            "digits": f"Rotated-Colored MNIST, B = {BUDGET:,}, K = 9, one source held out",
-            "few_digits": "Rotated-Colored MNIST, 5,000 digits, K = 9, one source held out",
-        }[self._study]
-        return results.provenance(data=data, reduced=self.reduced if self.small else "")
-
-    @property
-    def _study(self) -> Study:
-        return "few_digits" if self.small else self.study
 
     @property
     def factors(self) -> dict[str, tuple[str, str]]:
@@ -175,45 +70,10 @@ class RecipeScreening(Ablation):
 
     @property
     def _applied(self) -> list[str]:
-        return [name for name in self.factors if self._study == "pacs" or name not in PRETRAINED_ONLY]
-
-    @property
-    def _blocks(self) -> list[tuple[str, ...]]:
-        if self._study == "pacs":
-            return list(itertools.combinations(self.benchmark("pacs").targets, 2))
-        sources = RotatedColoredMNIST().source_domains
-        return [(name,) for name in (sources[:1] if self.small else sources)]
-
-    def _planned_config(self, high: AbstractSet[str], held_out: tuple[str, ...], seed: int) -> RunConfig:
-        high = high & set(self._applied)
-        if self._study == "pacs":
-            base = TrainingConfig(steps=self.steps or 5000, evaluate_every=100, batch_per_domain=32)
-            settings = training(high, base, learning_rate=3e-5)
-            return RunConfig(
-                data=self.benchmark("pacs").config(self.path),
-                target=held_out,
-                algorithm=method(high, batch=2 * settings.batch_per_domain, memory=128, steps=settings.steps),
-                encoder=pretrained(self.backbone, self.weights),
-                training=settings,
-                seed=seed,
-            )
-        data = digits_data(self._study, self.digits)
-        base = digits_schedule(self._study, self.steps, small=self.small)
-        settings = training(high, base, learning_rate=1e-3)
-        sources = tuple(name for name in data.source_domains if name not in held_out)
-        batch, memory = (len(sources) * one.batch_per_domain for one in (settings, base))
-        return RunConfig(
-            data=data,
-            target=held_out,
-            sources=sources,
-            algorithm=method(high, batch=batch, memory=memory, steps=base.steps),
-            encoder=EncoderConfig(backbone=DIGITS_BACKBONE[self._study]),
-            training=settings,
-            seed=seed,
-        )
+        return [name for name in self.factors if self.used == "pacs" or name not in PRETRAINED_ONLY]
 
     def _effects(self, results: Results) -> Table:
-        blocks = len(self._blocks) * len(self.all_seeds())
+        blocks = len(self.blocks) * len(self.all_seeds())
         rows = tuple(
             Row(
                 (factor, *(levels if factor in self._applied else ("nothing", "nothing"))),
@@ -226,7 +86,7 @@ class RecipeScreening(Ablation):
             for factor, levels in self.factors.items()
         )
         return Table(
-            name=f"recipe_screening_{self._study}_{self.round}",
+            name=f"recipe_screening_{self.used}_{self.round}",
             title=f"Round {self.round}: effects on accuracy, high level minus low level",
             explanation="In percentage points: mean over the complete blocks (held-out domains and seed) and its "
             "standard error over blocks, on the held-out domains and on the validation part of the sources",
@@ -242,7 +102,7 @@ class RecipeScreening(Ablation):
         )
 
     def _accuracies(self, results: Results) -> Table:
-        blocks = ["+".join(block) for block in self._blocks]
+        blocks = ["+".join(block) for block in self.blocks]
         rows = tuple(
             Row(
                 (name, ", ".join(sorted(high & set(self._applied))) or "none"),
@@ -252,7 +112,7 @@ class RecipeScreening(Ablation):
             for name, high in runs_of(self.factors, seed).items()
         )
         return Table(
-            name=f"recipe_screening_{self._study}_{self.round}_runs",
+            name=f"recipe_screening_{self.used}_{self.round}_runs",
             title="Accuracy on the held-out domains",
             provenance=self.provenance(results),
             heads=("Run", "High factors"),

@@ -17,7 +17,7 @@ from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.protocols import ProtocolName
 from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section, Text
-from messi.reports.statistics import Summary, paired_difference, worst_target
+from messi.reports.statistics import Summary, paired_difference, whole_seeds, worst_target
 from messi.reports.table import Cell, Column, Row, Table
 from messi.studies.common.base import Study
 from messi.studies.common.final_model import FinalModel, final_folder
@@ -338,12 +338,15 @@ def _final_model(results: Results) -> Path | None:
 
 
 def _domain_scores(results: Results, data: str, method: str) -> dict[tuple[str, int], float]:
-    """Return the accuracy in percent on every held-out domain, by domain and seed."""
-    done = [outcome for outcome in results.where(data=data, method=method) if outcome.state == "done"]
+    """Return the accuracy in percent on every held-out domain, by domain and seed, of the seeds that have all."""
+    runs = results.where(data=data, method=method)
+    scores = results.scores("target", data=data, method=method)
+    whole = {seed for _, seed in whole_seeds(scores, list({str(run.labels["target"]) for run in runs}))}
     return {
-        (domain, int(outcome.labels["seed"])): 100 * accuracy
-        for outcome in done
-        for domain, accuracy in outcome.result().target.items()
+        (domain, int(run.labels["seed"])): 100 * accuracy
+        for run in runs
+        if run.labels["seed"] in whole
+        for domain, accuracy in run.result().target.items()
     }
 
 

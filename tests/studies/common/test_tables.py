@@ -36,9 +36,10 @@ def shown(table: Table, method: str) -> list[float | None]:
 
 def test_n_is_shown_once_and_deviations_are_not_explained(tmp_path: Path) -> None:
     table = table_of(tmp_path, done)
-    # In each of four targets the mean of two draws of 1 and 3 is 1, 2 or 3: four independent means of that kind.
-    assert shown(table, "MESSI") == pytest.approx([8, 2, 1.25, 2.75])
-    assert "| MESSI | PACS | 8 | 2.00 | 1.25 | 2.75 |" in markdown(table)
+    # Each of four targets has the mean 2 with the standard error 1, so their mean has 0.5 with four degrees of freedom.
+    half = 2.776445 * 0.5
+    assert shown(table, "MESSI") == pytest.approx([8, 2, 2 - half, 2 + half])
+    assert "| MESSI | PACS | 8 | 2.00 | 0.61 | 3.39 |" in markdown(table)
     assert "paired by target and seed" in table.caption
     assert "variance within each target" in table.caption
     for absent in ("±", "In brackets", "Mean over seeds", "Empty cells"):
