@@ -110,7 +110,8 @@ def _compared(out: str) -> Any:
     """Return the same of a comparison, whose recommendation is part of its page."""
     with Path("comparison/tables/ranking.csv").open(newline="") as file:
         numbers = {(row["Method"], row["column"]): row["mean"] for row in csv.DictReader(file)}
-    printed = "" in [number for (_, column), number in numbers.items() if column == "Mean %"] or "left out" in out
+    measured = ("Mean %", "Worst %", "Val. %", "ECE %", "Seconds")  # the baseline has no difference to itself
+    printed = "left out" in out or "" in [number for (_, column), number in numbers.items() if column in measured]
     return numbers, printed, Path("page.html").read_bytes() if Path("page.html").exists() else b""
 
 
@@ -186,7 +187,9 @@ PLAN: list[Command | Call] = [
     Command("status", ("status", "plan"), str.splitlines, partial=_not_all_done),
 ]
 COMPARISON: list[Command | Call] = [
-    Command("compare", ("compare", "--plan", "comparison/plan.json", "--devices", "cpu"), _compared),
+    Command(
+        "compare", ("compare", "--plan", "comparison/plan.json", "--devices", "cpu"), _compared, partial=_without_some
+    ),
     Command("report", ("report", "comparison", "--out", "page.html"), _compared, partial=_without_some),
     Command("status", ("status", "comparison"), str.splitlines, partial=_not_all_done),
 ]

@@ -49,9 +49,12 @@ def _verified(path: Path) -> Iterator[tuple[Path, Verified]]:
             plan = Verified()
             plan.check(path / PLAN, lambda: check_plan_file(path))
             yield path / PLAN, plan
-        elif not inside:
+        models = [file for file in sorted(path.rglob(RunDir(path).model.name)) if file.parent not in inside]
+        if not (inside or models or (path / PLAN).exists()):
             raise MessiError(f"{path} contains no runs; name a run folder, a plan or a model file.")
         for folder in inside:
             yield folder, verify_run(folder)
+        for file in models:
+            yield file, verify_model(file)
     else:
         yield path, verify_run(path) if path.is_dir() else verify_model(path)

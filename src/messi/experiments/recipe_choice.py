@@ -16,16 +16,16 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI
-from messi.core.config import Bounds
 from messi.engine.config import RunConfig
 from messi.experiments.common.recipe_blocks import RecipeBlocks, Study
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary
 from messi.reports.table import Cell, Column, Row, Table
+from messi.studies.common.base import Repetitions
 from messi.studies.common.results import Results, Value, source_accuracy, target_accuracy
 from messi.sweeps.plan import PlannedRun
 
@@ -71,7 +71,7 @@ class RecipeChoice(RecipeBlocks):
         "without pretrained weights, 60 steps with 16 images per domain, one seed"
     )
 
-    seeds: Annotated[int, Bounds(minimum=1)] = 2
+    seeds: Repetitions = 2
     """Number of repetitions, with seeds 1, 2, ...; the screening used seed 0."""
 
     def all_seeds(self) -> range:

@@ -13,13 +13,12 @@ the validation part of a source domain, so a domain is shown from a run with ano
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from messi.algorithms.common.base import AlgorithmConfig
 from messi.algorithms.gmoe import GMoE
-from messi.core.config import Bounds
 from messi.core.errors import MessiError
 from messi.core.records import Record, RoutingRecord
 from messi.core.rundir import RunDir
@@ -28,6 +27,7 @@ from messi.experiments.common.benchmarks import Benchmark
 from messi.experiments.common.methods import MESSI_OT
 from messi.reports.charts import HeatGroup, HeatMap, HeatRow, heat_figure
 from messi.reports.plan_page import Figure, Section, Text
+from messi.studies.common.base import Repetitions
 from messi.studies.common.results import Results
 from messi.sweeps.plan import PlannedRun
 
@@ -46,7 +46,7 @@ class Routing(Ablation):
         f"{Ablation.reduced}; two of six domains are shown; GMoE, which needs a vision transformer, is left out"
     )
 
-    seeds: Annotated[int, Bounds(minimum=1)] = 1
+    seeds: Repetitions = 1
     """Number of repetitions; experts of different runs have no common order, so each seed has its own figures."""
 
     def runs(self) -> list[PlannedRun]:

@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from messi.core.config import Bounds, Config
+from messi.core.config import Config
 from messi.core.errors import MessiError
 from messi.core.run_documents import ExpectedAccuracy
 from messi.core.rundir import PLAN, RunDir, folder_name
@@ -19,7 +19,7 @@ from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section, Text
 from messi.reports.statistics import Summary, paired_difference, whole_seeds, worst_target
 from messi.reports.table import Cell, Column, Row, Table
-from messi.studies.common.base import Study
+from messi.studies.common.base import Repetitions, Study
 from messi.studies.common.final_model import FinalModel, final_folder
 from messi.studies.common.hold_out import Group, Task, find_data_set, find_task, group_labels
 from messi.studies.common.methods import method_label, permit_methods, vary_methods, with_method
@@ -52,7 +52,7 @@ class Compare(Study):
     tasks: tuple[Task, ...]
     methods: tuple[str, ...] = METHODS
     """Names with settings, such as "erm averaging=swad"; from simple to complex."""
-    seeds: Annotated[int, Bounds(minimum=1)] = 3
+    seeds: Repetitions = 3
     """Number of repetitions, with seeds 0, 1, ..."""
     protocol: ProtocolName = "messi"
     """Paper whose settings are the defaults ('messi list protocols')."""
@@ -302,7 +302,7 @@ class ComparisonConfig(Config):
     """The domains that the model is for: only these are held out, and they do not decide."""
     hold_out: tuple[str, ...] = ()
     """A number of groups of domains that are held out together, or the groups, such as a+b c+d."""
-    seeds: Annotated[int, Bounds(minimum=1)] = 3
+    seeds: Repetitions = 3
     """Number of repetitions, with seeds 0, 1, ..."""
     protocol: ProtocolName = "messi"
     """Paper whose settings are the defaults ('messi list protocols')."""

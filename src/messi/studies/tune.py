@@ -23,7 +23,7 @@ from messi.reports.domainbed_table import domainbed_latex, domainbed_text
 from messi.reports.plan_page import Section, Text
 from messi.reports.statistics import Summary
 from messi.reports.table import Cell, Column, Provenance, Row, Table
-from messi.studies.common.base import Study
+from messi.studies.common.base import Repetitions, Study
 from messi.studies.common.draws import Draws
 from messi.studies.common.hold_out import Group, Task, domain_names, find_data_set, find_task, group_labels
 from messi.studies.common.methods import method_label, name_and_settings, permit_methods, with_method
@@ -46,12 +46,12 @@ class Tune(Study):
     domains: tuple[str, ...]
     """All domains of the data."""
     methods: tuple[str, ...] = METHODS
-    draws: Annotated[int, Bounds(minimum=1)] = 20
+    draws: Annotated[int, Bounds(minimum=1, maximum=10_000)] = 20
     search: tuple[str, ...] = ()
     search_seed: Annotated[int, Bounds(minimum=0)] = 0
     rule: DrawRule = "source_val"
     halving: bool = False
-    seeds: Annotated[int, Bounds(minimum=1)] = 1
+    seeds: Repetitions = 1
     protocol: ProtocolName = "messi"
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -287,7 +287,7 @@ class SearchConfig(Config):
     """A folder domain/class/image, a table, an .npz file, a WILDS folder, or a name ('messi data list')."""
     methods: tuple[str, ...] = METHODS
     """Names ('messi list algorithms') or your own files; settings such as "erm averaging=swad" are not searched."""
-    draws: Annotated[int, Bounds(minimum=1)] = 20
+    draws: Annotated[int, Bounds(minimum=1, maximum=10_000)] = 20
     """Number of settings to try; draw 0 is the defaults."""
     search: tuple[str, ...] = ()
     """Ranges besides the declared ones: field=low..high, field=log:low..high or field=a,b,c; field=a fixes it."""
@@ -297,7 +297,7 @@ class SearchConfig(Config):
     """Choose by validation on the source domains, by holding out each source domain, or by the target (the oracle)."""
     halving: bool = False
     """Pause poor draws early: at a ninth and a third of the steps the best third by source validation continues."""
-    seeds: Annotated[int, Bounds(minimum=1)] = 1
+    seeds: Repetitions = 1
     """Number of repetitions of every draw, with seeds 0, 1, ..."""
     target: tuple[str, ...] = ()
     """Domains to hold out together; by default each domain in turn."""

@@ -8,11 +8,10 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from messi.core.config import Bounds
 from messi.core.registry import Registry
-from messi.studies.common.base import EXPERIMENTS, Study
+from messi.studies.common.base import EXPERIMENTS, Repetitions, Study
 
 Scale = Literal["full", "small"]
 
@@ -28,7 +27,7 @@ class Experiment(Study):
     """Of the full scale: runs, steps and, if known, the measured time."""
     scale: Scale = "full"
     """As in the paper, or small enough for 2 CPU cores; a small result states what was reduced."""
-    seeds: Annotated[int, Bounds(minimum=1)] = 3
+    seeds: Repetitions = 3
     """Number of repetitions, with seeds 0, 1, ...; the small scale uses one."""
 
     @property

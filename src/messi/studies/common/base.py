@@ -20,6 +20,8 @@ from messi.studies.common.measuring import Measurement
 from messi.studies.common.results import Results
 from messi.sweeps.plan import Outcome, Plan, Planned
 
+Repetitions = Annotated[int, Bounds(minimum=1, maximum=1000)]
+"""Of every run; a plan with a billion runs would be a mistake."""
 STUDIES = Registry("study", "messi.studies")
 EXPERIMENTS = Registry("experiment", "messi.experiments")
 """Here, because a plan is read by the name of its study, which may be an experiment."""
@@ -33,7 +35,7 @@ class Study(Config, ABC):
     title: ClassVar[str]
     measurement: ClassVar[Measurement[Any] | None] = None
     """What to measure on every finished model before the report; None if runs record everything."""
-    seeds: Annotated[int, Bounds(minimum=1)] = 3
+    seeds: Repetitions = 3
     """Number of repetitions, with seeds 0, 1, ..."""
 
     @property
