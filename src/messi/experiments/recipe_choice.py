@@ -92,7 +92,7 @@ class RecipeChoice(RecipeBlocks):
         return [self._accuracies(results), self._differences(results)]
 
     def _arms(self, held_out: tuple[str, ...], seed: int) -> dict[str, RunConfig]:
-        arms = {}
+        arms: dict[str, RunConfig] = {}
         for name, high in (("base", frozenset[str]()), ("combination", COMBINATIONS[self.used])):
             config = self.block_config(high, held_out, seed)
             assert isinstance(config.algorithm, MESSI.Config)  # noqa: S101 (for the type checker)
