@@ -91,6 +91,7 @@ def test_seen_examples_keep_their_role_and_training_takes_precedence() -> None:
         "source_test": {2: [5]},
         "unseen_val": {2: [6]},
         "target": {1: [3], 2: [7, 8]},
+        "target_val": {},
     }
     also_trained_on = {**seen, "train": torch.cat([seen["train"], seen["source_val"]])}
     again = recognise(other, also_trained_on)

@@ -171,7 +171,7 @@ def test_a_run_of_version_0_1_is_read_with_a_note(done: RunDir, caplog: pytest.L
     assert "was written by messi 0.1, whose files have no checksums" in caplog.text
     values = json.loads(done.description.read_text())
     done.description.write_text(json.dumps(values | {"version": "0.2.0"}))
-    with pytest.raises(MessiError, match=r"run\.json is damaged: it has no checksum"):
+    with pytest.raises(MessiError, match=r"(run|result)\.json is damaged: it has no checksum"):
         done.read_description()
 
 

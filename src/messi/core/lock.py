@@ -13,11 +13,6 @@ from filelock import FileLock, Timeout
 
 from messi.core.errors import MessiError, writing
 
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
-
 _WINDOWS = os.name == "nt"
 _FOREVER = -1
 _BRIEFLY = 0.2
@@ -82,8 +77,12 @@ def is_held(lock: Path) -> bool:
         return False
     try:
         if sys.platform == "win32":
+            import msvcrt  # noqa: PLC0415 (each exists on one system only)
+
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         else:
+            import fcntl  # noqa: PLC0415
+
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True

@@ -252,7 +252,7 @@ class RunDir:
             if found == listed.get(path.name):  # so its own checksum is right, too
                 return {key: value for key, value in parse_values(content).items() if key != CHECKSUM_KEY}
             values = checked_values(path, content, self._version)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise self._missing(path) from error
         except OSError as error:
             raise MessiError(f"{path} cannot be read: {error.strerror}. {self._remedy(path)}") from error

@@ -286,10 +286,12 @@ def test_a_run_of_a_lost_node_resumes_on_another_node(tmp_path: Path, cluster: A
     plan = Plan(tmp_path / "plan", runs)
 
     def lose_a_node() -> None:
-        until(lambda: all((plan.path(one) / "last.safetensors").exists() for one in runs))
-        cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
-        until(lambda: sum(node["Alive"] for node in connected.nodes()) == 1)
-        (tmp_path / "open").touch()
+        try:
+            until(lambda: all((plan.path(one) / "last.safetensors").exists() for one in runs))
+            cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+            until(lambda: sum(node["Alive"] for node in connected.nodes()) == 1)
+        finally:
+            (tmp_path / "open").touch()  # otherwise a failure would be a hang
 
     thread = threading.Thread(target=lose_a_node)
     thread.start()
