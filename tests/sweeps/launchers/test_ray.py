@@ -56,11 +56,13 @@ class Logs(ERM):
 """
 DRIVER = """
 import json
+import signal
 from pathlib import Path
 from messi.engine.config import RunConfig
 from messi.sweeps.launchers.ray import Ray
 from messi.sweeps.plan import Plan, PlannedRun
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 config = RunConfig.from_dict(json.loads({config!r}), files=[{file!r}])
 launcher = Ray(address={address!r}, shared_disk={shared_disk!r}, send_every=0.1)
 launcher.launch(Plan(Path({folder!r}), [PlannedRun({{"seed": 0}}, config)]))
