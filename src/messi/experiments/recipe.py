@@ -14,7 +14,7 @@ Cost: for every seed, 28 runs of 5,000 steps on PACS, 48 of 600 steps on digits,
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from messi.algorithms.common.base import AlgorithmConfig
 from messi.algorithms.coral import CORAL
@@ -29,6 +29,7 @@ from messi.engine.leave_one_out import runs_of
 from messi.engine.recipes import RECIPES
 from messi.experiments.common.ablation import Ablation
 from messi.experiments.common.benchmarks import in_folder
+from messi.experiments.common.comparison import Comparison
 from messi.experiments.common.growth import BUDGET
 from messi.experiments.common.methods import DEIT_TI, backbone_title, pretrained
 from messi.experiments.common.recipe_digits import DIGITS_BACKBONE, Digits, digits_data, digits_schedule
@@ -55,14 +56,6 @@ NUMBERS = (3, 5, 7, 9, 11, 13, 15, 17)
 """K, the numbers of source domains, as in ``domain_growth``."""
 EVALUATIONS = 50
 """In every run on PACS or own data: SWAD averages between evaluations."""
-
-
-class Comparison(NamedTuple):
-    """Two arms that differ in one thing."""
-
-    effect: str
-    arm: Arm
-    baseline: Arm
 
 
 COMPARISONS = (

@@ -16,11 +16,12 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI
 from messi.engine.config import RunConfig
+from messi.experiments.common.comparison import Comparison
 from messi.experiments.common.recipe_blocks import RecipeBlocks, Study
 from messi.reports.plan_page import Section
 from messi.reports.statistics import Summary
@@ -36,14 +37,6 @@ FROM_SCRATCH = frozenset({"batch", "memory and weight", "ramp"})
 COMBINATIONS: Mapping[Study, frozenset[str]] = {"pacs": FINE_TUNED, "digits": FROM_SCRATCH, "few_digits": FROM_SCRATCH}
 _FIRST_SEED = 1
 """The screening used seed 0."""
-
-
-class Comparison(NamedTuple):
-    """Two arms that differ in one thing."""
-
-    effect: str
-    arm: str
-    baseline: str
 
 
 COMPARISONS = (
