@@ -2,29 +2,27 @@
 
 import dataclasses
 import statistics
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
-from messi.core.config import Config
 from messi.core.errors import MessiError
 from messi.core.run_documents import ExpectedAccuracy
-from messi.core.rundir import PLAN, RunDir, folder_name
+from messi.core.rundir import RunDir, folder_name
 from messi.data.find import data_label
 from messi.data.progress import DataProgress, LogProgress
-from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.protocols import ProtocolName
-from messi.models.encoder import EncoderConfig
+from messi.engine.config import RunConfig
 from messi.reports.plan_page import Section, Text
 from messi.reports.statistics import Summary, paired_difference, whole_seeds, worst_target
 from messi.reports.table import Cell, Column, Row, Table
-from messi.studies.common.base import Repetitions, Study
+from messi.studies.common.base import Repetitions
 from messi.studies.common.final_model import FinalModel, final_folder
 from messi.studies.common.hold_out import Group, Task, find_data_set, find_task, group_labels
-from messi.studies.common.methods import method_label, permit_methods, vary_methods, with_method
+from messi.studies.common.methods import vary_methods, with_method
 from messi.studies.common.recommendation import Recommendation, recommend
 from messi.studies.common.results import Results, Value, diagnostic, source_accuracy, target_accuracy
+from messi.studies.common.user_study import HeldOut, UserStudy
 from messi.sweeps.plan import Outcome, PlannedRun
 
 METHODS = ("erm", "erm averaging=swad", "coral", "messi", "messi averaging=swad")
@@ -44,7 +42,7 @@ _INTERVALS = "Intervals describe repeated training with other seeds on the same 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare(Study):
+class Compare(UserStudy):
     """Every method with every group of domains held out, with the same seeds, so that differences are paired."""
 
     title: ClassVar[str] = "Comparison of methods"
@@ -52,12 +50,6 @@ class Compare(Study):
     tasks: tuple[Task, ...]
     methods: tuple[str, ...] = METHODS
     """Names with settings, such as "erm averaging=swad"; from simple to complex."""
-    seeds: Repetitions = 3
-    """Number of repetitions, with seeds 0, 1, ..."""
-    protocol: ProtocolName = "messi"
-    """Paper whose settings are the defaults ('messi list protocols')."""
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def __post_init__(self) -> None:
         """Refuse a plan without runs, and one with the same run twice."""
@@ -66,13 +58,6 @@ class Compare(Study):
             raise MessiError("A comparison requires a data set and a method; name them with --data and --methods.")
         if len(self.by_label) < len(self.methods):
             raise MessiError("Every method must differ from the others in its name or settings, but two are equal.")
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any], *, files: Collection[str | Path] = ()) -> Self:
-        """Restore a comparison; a method in a user's own file is only accepted if the caller names the file."""
-        study = super().from_dict(values, files=files)
-        permit_methods(study.methods, files)
-        return study
 
     @property
     def lead(self) -> str:
@@ -94,15 +79,6 @@ class Compare(Study):
     def default_folder(self) -> Path:
         """The folder of the plan if the user names none."""
         return Path("compare") / folder_name("+".join(self.by_data))
-
-    def command(self, folder: Path) -> list[str]:
-        """Return the words of the command that repeats the plan: it reads the options from the folder."""
-        return ["messi", "compare", "--plan", str(folder / PLAN)]
-
-    @property
-    def by_label(self) -> dict[str, str]:
-        """The methods by the names that tables use."""
-        return {method_label(text): text for text in self.methods}
 
     @property
     def by_data(self) -> dict[str, Task]:
@@ -129,15 +105,7 @@ class Compare(Study):
 
     def config(self, method: str, task: Task, group: Group, seed: int) -> RunConfig:
         """Return the config of a run."""
-        shared = RunConfig(
-            data=task.data,
-            target=group,
-            encoder=self.encoder,
-            protocol=self.protocol,
-            training=self.training,
-            seed=seed,
-        )
-        return with_method(self.by_label[method], shared)
+        return with_method(self.by_label[method], self.run_config(task.data, group, seed))
 
     def recommendation(self, results: Results, data: str) -> Recommendation | None:
         """Return the method to use on a data set; None as long as runs are missing."""
@@ -289,7 +257,7 @@ class Compare(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparisonConfig(Config):
+class ComparisonConfig(HeldOut):
     """What to compare, as a user states it; :meth:`plan` finds the domains of the data."""
 
     data: tuple[str, ...] = ()
@@ -298,27 +266,18 @@ class ComparisonConfig(Config):
     """Names ('messi list algorithms') or your own files, from simple to complex, with settings if they differ."""
     vary: tuple[str, ...] = ()
     """Also vary settings, such as ssi_weight=0.01,0.1; several give every combination."""
-    target: tuple[str, ...] = ()
-    """The domains that the model is for: only these are held out, and they do not decide."""
-    hold_out: tuple[str, ...] = ()
-    """A number of groups of domains that are held out together, or the groups, such as a+b c+d."""
     seeds: Repetitions = 3
     """Number of repetitions, with seeds 0, 1, ..."""
-    protocol: ProtocolName = "messi"
-    """Paper whose settings are the defaults ('messi list protocols')."""
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def plan(self, progress: DataProgress | None = None) -> Compare:
         """Return the comparison with everything stated, so that it no longer depends on the domains of the data."""
         progress = progress or LogProgress()
-        shared: dict[str, Any] = {"protocol": self.protocol, "encoder": self.encoder, "training": self.training}
-        configs = [RunConfig(data=find_data_set(text), target=self.target, **shared) for text in self.data]
+        configs = [self.run_config(find_data_set(text), self.target) for text in self.data]
         study = Compare(
             tasks=tuple(find_task(config, self.hold_out, progress) for config in configs),
             methods=vary_methods(self.methods, self.vary),
             seeds=self.seeds,
-            **shared,
+            **self.settings,
         )
         study.runs()  # raises an error for an unknown method or setting
         return study

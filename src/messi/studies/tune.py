@@ -4,30 +4,29 @@ import dataclasses
 import functools
 import shlex
 import statistics
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 from messi.core.config import Bounds, Config, Search
 from messi.core.errors import MessiError
-from messi.core.rundir import PLAN, RunDir, folder_name
+from messi.core.rundir import RunDir, folder_name
 from messi.data.find import BY_PATH, data_label
 from messi.data.progress import DataProgress, LogProgress
-from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.protocols import ProtocolName
+from messi.engine.config import RunConfig
 from messi.engine.settings import PARTS, with_settings
 from messi.evaluation.selection import ORACLE, select
-from messi.models.encoder import EncoderConfig
 from messi.reports.domainbed_table import domainbed_latex, domainbed_text
 from messi.reports.plan_page import Section, Text
 from messi.reports.statistics import Summary
 from messi.reports.table import Cell, Column, Provenance, Row, Table
-from messi.studies.common.base import Repetitions, Study
+from messi.studies.common.base import Repetitions
 from messi.studies.common.draws import Draws
 from messi.studies.common.hold_out import Group, Task, domain_names, find_data_set, find_task, group_labels
-from messi.studies.common.methods import method_label, name_and_settings, permit_methods, with_method
+from messi.studies.common.methods import name_and_settings, with_method
 from messi.studies.common.results import Results
+from messi.studies.common.user_study import HeldOut, UserStudy
 from messi.sweeps.choose_draw import TITLES, DrawRule
 from messi.sweeps.halving import FAILED, pauses, train_until
 from messi.sweeps.plan import Outcome, Plan, PlannedRun
@@ -37,7 +36,25 @@ METHODS = ("messi",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tune(Study):
+class SearchOptions(Config):
+    """How to search."""
+
+    draws: Annotated[int, Bounds(minimum=1, maximum=10_000)] = 20
+    """Number of settings to try; draw 0 is the defaults."""
+    search: tuple[str, ...] = ()
+    """Ranges besides the declared ones: field=low..high, field=log:low..high or field=a,b,c; field=a fixes it."""
+    search_seed: Annotated[int, Bounds(minimum=0)] = 0
+    """Seed of the draws; the same for all methods and seeds."""
+    rule: DrawRule = "source_val"
+    """Choose by validation on the source domains, by holding out each source domain, or by the target (the oracle)."""
+    halving: bool = False
+    """Pause poor draws early: at a ninth and a third of the steps the best third by source validation continues."""
+    seeds: Repetitions = 1
+    """Number of repetitions of every draw, with seeds 0, 1, ..."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tune(SearchOptions, UserStudy):
     """Draws of every method, with every group of domains held out."""
 
     title: ClassVar[str] = "Hyper-parameter search"
@@ -46,15 +63,6 @@ class Tune(Study):
     domains: tuple[str, ...]
     """All domains of the data."""
     methods: tuple[str, ...] = METHODS
-    draws: Annotated[int, Bounds(minimum=1, maximum=10_000)] = 20
-    search: tuple[str, ...] = ()
-    search_seed: Annotated[int, Bounds(minimum=0)] = 0
-    rule: DrawRule = "source_val"
-    halving: bool = False
-    seeds: Repetitions = 1
-    protocol: ProtocolName = "messi"
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def __post_init__(self) -> None:
         """Refuse a search that cannot be done."""
@@ -70,13 +78,6 @@ class Tune(Study):
                 "The rule 'leave_one_out' holds out a source domain together with the target, so at least two source "
                 f"domains are required; the domains of the data are {', '.join(self.domains)}."
             )
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any], *, files: Collection[str | Path] = ()) -> Self:
-        """Restore a search; a method in a user's own file is only accepted if the caller names the file."""
-        study = super().from_dict(values, files=files)
-        permit_methods(study.methods, files)
-        return study
 
     @property
     def lead(self) -> str:
@@ -109,15 +110,6 @@ class Tune(Study):
     def default_folder(self) -> Path:
         """The folder of the plan if the user names none."""
         return Path("tune") / folder_name(data_label(self.task.data))
-
-    def command(self, folder: Path) -> list[str]:
-        """Return the words of the command that repeats the plan: it reads the options from the folder."""
-        return ["messi", "tune", "--plan", str(folder / PLAN)]
-
-    @functools.cached_property
-    def by_label(self) -> dict[str, str]:
-        """The methods by the names that tables use."""
-        return {method_label(text): text for text in self.methods}
 
     def runs(self) -> list[PlannedRun]:
         """Return a run for every draw, seed, method and group of held-out domains, the first draws first."""
@@ -204,9 +196,8 @@ class Tune(Study):
         return {label: self._search(text) for label, text in self.by_label.items()}
 
     def _search(self, text: str) -> tuple[RunConfig, dict[str, Search]]:
-        shared = RunConfig(data=self.task.data, encoder=self.encoder, protocol=self.protocol, training=self.training)
         oracle = {"selection": ORACLE, "target_part": "in"} if self.rule == "oracle" else {}
-        base = with_settings(with_method(text, shared), oracle)
+        base = with_settings(with_method(text, self.run_config(self.task.data)), oracle)
         _, fixed = name_and_settings(text)
         return base, {name: search for name, search in search_space(base, self.search).items() if name not in fixed}
 
@@ -280,52 +271,26 @@ class Tune(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchConfig(Config):
+class SearchConfig(SearchOptions, HeldOut):
     """What to search, as a user states it; :meth:`study` finds the domains of the data."""
 
     data: str = ""
     """A folder domain/class/image, a table, an .npz file, a WILDS folder, or a name ('messi data list')."""
     methods: tuple[str, ...] = METHODS
     """Names ('messi list algorithms') or your own files; settings such as "erm averaging=swad" are not searched."""
-    draws: Annotated[int, Bounds(minimum=1, maximum=10_000)] = 20
-    """Number of settings to try; draw 0 is the defaults."""
-    search: tuple[str, ...] = ()
-    """Ranges besides the declared ones: field=low..high, field=log:low..high or field=a,b,c; field=a fixes it."""
-    search_seed: Annotated[int, Bounds(minimum=0)] = 0
-    """Seed of the draws; the same for all methods and seeds."""
-    rule: DrawRule = "source_val"
-    """Choose by validation on the source domains, by holding out each source domain, or by the target (the oracle)."""
-    halving: bool = False
-    """Pause poor draws early: at a ninth and a third of the steps the best third by source validation continues."""
-    seeds: Repetitions = 1
-    """Number of repetitions of every draw, with seeds 0, 1, ..."""
-    target: tuple[str, ...] = ()
-    """Domains to hold out together; by default each domain in turn."""
-    hold_out: tuple[str, ...] = ()
-    """A number of groups of domains that are held out together, or the groups, such as a+b c+d."""
-    protocol: ProtocolName = "messi"
-    """Paper whose settings are the defaults ('messi list protocols')."""
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def study(self, progress: DataProgress | None = None) -> Tune:
         """Return the search with everything stated, so that it no longer depends on the domains of the data."""
         if not self.data:
             raise MessiError("A search requires data; name a data set, a folder or a file with --data.")
         progress = progress or LogProgress()
-        shared: dict[str, Any] = {"protocol": self.protocol, "encoder": self.encoder, "training": self.training}
-        config = RunConfig(data=find_data_set(self.data), target=self.target, **shared)
+        config = self.run_config(find_data_set(self.data), self.target)
         study = Tune(
             task=find_task(config, self.hold_out, progress),
             domains=tuple(domain_names(config.data, progress)),
             methods=self.methods,
-            draws=self.draws,
-            search=self.search,
-            search_seed=self.search_seed,
-            rule=self.rule,
-            halving=self.halving,
-            seeds=self.seeds,
-            **shared,
+            **{one.name: getattr(self, one.name) for one in dataclasses.fields(SearchOptions)},
+            **self.settings,
         )
         study.check()
         return study
