@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from messi.cli.common.plan_command import run_study
+from messi.cli.common.plan_command import Execution, run_study
 from messi.cli.train import parse
 from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord
@@ -63,6 +63,9 @@ class Here(Launcher):
             on_end(plan.record_end(planned, do_run(planned.to_dict(), plan.path(planned), "cpu")))
 
 
+HERE = Execution(launcher="here", environment=Here())
+
+
 def files(folder: Path) -> dict[str, bytes]:
     """Return the content of every file of every run, except its timing and its checkpoint."""
     runs = (file for file in (folder / "runs").rglob("*") if file.is_file())
@@ -84,7 +87,7 @@ def test_halving_gives_the_runs_of_a_full_search_and_survives_two_kills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = tune(draws=9, halving=True)
-    assert run_study(study, tmp_path / "whole", Here(), dry_run=False) == 0
+    assert run_study(study, tmp_path / "whole", HERE) == 0
     outcomes = study.plan(tmp_path / "whole").outcomes()
     paused = {outcome.run.until for outcome in outcomes}
     assert [outcome.run.until for outcome in outcomes].count(1) == 6
@@ -100,8 +103,8 @@ def test_halving_gives_the_runs_of_a_full_search_and_survives_two_kills(
     monkeypatch.setattr(Here, "left", [4, 7])  # the second kill is after the first comparison
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            run_study(study, tmp_path / "killed", Here(), dry_run=False)
-    assert run_study(read_study(tmp_path / "killed"), tmp_path / "killed", Here(), dry_run=False) == 0
+            run_study(study, tmp_path / "killed", HERE)
+    assert run_study(read_study(tmp_path / "killed"), tmp_path / "killed", HERE) == 0
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
     assert "paused early" in (tmp_path / "killed" / "tables" / "README.md").read_text()
 
@@ -116,7 +119,7 @@ def test_leave_one_domain_out_adds_runs_and_chooses_by_them(tmp_path: Path) -> N
     study = tune(draws=2, rule="leave_one_out", seeds=1)
     planned = {run.config.target for run in study.runs()}
     assert planned == {("b2",), ("a1", "b2"), ("a2", "b2"), ("b1", "b2")}
-    assert run_study(study, tmp_path, Here(), dry_run=False) == 0
+    assert run_study(study, tmp_path, HERE) == 0
     results = Results(study.plan(tmp_path).outcomes())
     scores = {}
     for draw in range(2):
@@ -139,7 +142,7 @@ def test_leave_one_domain_out_adds_runs_and_chooses_by_them(tmp_path: Path) -> N
 
 def test_the_oracle_reads_the_other_part_of_the_target_after_the_last_step_and_is_marked(tmp_path: Path) -> None:
     study = tune(draws=2, rule="oracle", seeds=2)
-    assert run_study(study, tmp_path, Here(), dry_run=False) == 0
+    assert run_study(study, tmp_path, HERE) == 0
     results = Results(study.plan(tmp_path).outcomes())
     scores: dict[int, list[float]] = {}
     for outcome in results.outcomes:
