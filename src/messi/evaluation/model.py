@@ -21,7 +21,7 @@ from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data.examples import require_finite
 from messi.data.image_files import read_picture, to_tensor
 from messi.data.images import Images
-from messi.data.placement import to_device
+from messi.data.placement import image_device, to_device
 from messi.data.preprocess import prepare
 from messi.evaluation.predict import predict
 from messi.models.encoder import EncoderConfig
@@ -105,12 +105,13 @@ class Model:
         return read_picture(Path(path), channels=self._channels)
 
     def _ready(self, inputs: Sequence[Input] | Tensor, device: torch.device) -> Tensor:
-        """Return inputs as the encoder takes them; everything except reading files is done on the device."""
+        """Return inputs as the encoder takes them; images are prepared on the device if kernels run there."""
         raw = [self._raw(image) for image in inputs]
         if len(self.spec.shape) == 1:
             return torch.stack(raw).to(device)
-        there = to_device(inputs, device) if isinstance(inputs, Tensor) else [to_device(image, device) for image in raw]
-        return prepare(Images.pack(there).to(device), self.spec)
+        place = image_device(device)
+        there = to_device(inputs, place) if isinstance(inputs, Tensor) else [to_device(image, place) for image in raw]
+        return to_device(prepare(Images.pack(there).to(place), self.spec), device)
 
     @property
     def _channels(self) -> int:
