@@ -53,5 +53,14 @@ def class_scores_table(runs: Sequence[FinishedRun]) -> Table | None:
     )
 
 
+def class_scores_sentence(balanced_accuracy: float, macro_f1: float, majority_share: float) -> str:
+    """Return what an accuracy on held-out domains hides; all numbers are in percent."""
+    return (
+        f"The classes are unbalanced: balanced accuracy is {balanced_accuracy:.1f}\u00a0% and macro F1 "
+        f"{macro_f1:.1f}\u00a0%; always predicting the most frequent class would reach {majority_share:.1f}\u00a0% "
+        "accuracy."
+    )
+
+
 def _percent(share: float, note: str = "") -> Cell:
     return Cell(Summary(100 * share, None, 1), note=note)

@@ -14,7 +14,7 @@ from messi.core.rundir import RunDir, folder_name
 from messi.data.find import data_label
 from messi.data.progress import DataProgress, LogProgress
 from messi.engine.config import RunConfig
-from messi.reports.class_scores import CLASS_SCORES, EXPLANATION
+from messi.reports.class_scores import CLASS_SCORES, EXPLANATION, class_scores_sentence
 from messi.reports.plan_page import Section, Text
 from messi.reports.statistics import Summary, paired_difference, whole_seeds, worst_target
 from messi.reports.table import Cell, Column, Row, Table
@@ -303,10 +303,7 @@ def _class_scores_text(results: Results, data: str, method: str) -> str:
     found = [one.mean for one in means if one and not math.isnan(one.mean)]
     if len(found) < len(CLASS_SCORES):
         return ""
-    return (
-        "The classes are unbalanced: balanced accuracy is {:.1f} % and macro F1 {:.1f} %, and always predicting the most "
-        "frequent class of a held-out domain would reach an accuracy of {:.1f} %.".format(*found)
-    )
+    return class_scores_sentence(*found)
 
 
 def _groups_text(task: Task) -> str:
