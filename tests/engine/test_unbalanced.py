@@ -70,7 +70,7 @@ def test_a_search_shows_the_mean_scores_of_the_chosen_draws(table: Path, capsys:
     for folder in sorted(Path("plan/runs").iterdir()):
         place = RunDir(folder)
         ((domain, accuracy),) = place.read_result().target.items()
-        if f"_{chosen[domain]}_seed0" in folder.name:
+        if f"_draw{chosen[domain]}_" in folder.name:
             scores.append(place.read_result().class_scores["target"][domain])
             accuracies.append(accuracy)
     assert len(scores) == 3, sorted(path.name for path in Path("plan/runs").iterdir())
