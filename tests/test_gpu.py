@@ -155,7 +155,7 @@ def test_a_run_with_disabled_kernels_follows_the_one_with_kernels(tmp_path: Path
 def test_a_run_on_an_old_gpu_trains_in_float32_and_predicts_in_float16(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its steps are eager and follow those of the CPU closely; its predictions are those of the CPU but for rounding."""
+    """Its eager steps follow those of the CPU closely, and so do its predictions."""
     cpu = run(config(5), out=tmp_path / "cpu", device="cpu")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     monkeypatch.setattr(hardware, "_has_bfloat16", lambda _: False)

@@ -61,7 +61,7 @@ def test_a_share_above_1_is_refused(tmp_path: Path) -> None:
     record = RoleRecord(step=2, role="target", count=3, accuracy=1 / 3, macro_f1=1 / 7, class_scores=SCORES)
     line = json.dumps({"kind": "role", **asdict(record)})
     (tmp_path / "r").write_text(line.replace('"majority_share": 0.8', '"majority_share": 1.8') + "\n")
-    with pytest.raises(MessiError, match="class_scores.majority_share must be at least 0 and at most 1, but is 1.8"):
+    with pytest.raises(MessiError, match="majority_share must be at least 0 and at most 1, but is 1"):
         read_records(tmp_path / "r")
 
 

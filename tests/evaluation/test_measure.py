@@ -38,7 +38,7 @@ def test_unbalanced_classes_have_their_scores_by_domain_and_by_role() -> None:
     assert second.class_scores is not None
     assert second.class_scores.majority_share == 1 / 3
     whole = role_record(domains, role="target", step=5, unbalanced=True)
-    assert whole.class_scores == ClassScores(
-        balanced_accuracy=pytest.approx((3 / 4 + 1 / 2 + 0) / 3), macro_f1=whole.macro_f1, majority_share=4 / 7
-    )
+    assert whole.class_scores is not None
+    assert whole.class_scores.balanced_accuracy == pytest.approx((3 / 4 + 1 / 2 + 0) / 3)
+    assert (whole.class_scores.macro_f1, whole.class_scores.majority_share) == (whole.macro_f1, 4 / 7)
     assert evaluation_records(domains, role="target", step=5, domain_names=("a", "b"))[0].class_scores is None

@@ -85,7 +85,7 @@ def local_devices() -> list[str]:
 
 def _has_bfloat16(device: torch.device) -> bool:
     with torch.cuda.device(device):
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def _dotted(capability: tuple[int, int] | None) -> str:
