@@ -13,7 +13,7 @@ from messi.algorithms.erm import ERM
 from messi.algorithms.fish import Fish
 from messi.algorithms.messi import MESSI, PairReduction
 from messi.algorithms.mldg import MLDG
-from messi.core import gpu_kernels
+from messi.core import gpu_kernels, hardware
 from messi.core.batch import Batch, InputSpec, LossTerms, Task
 from messi.core.records import EvaluationRecord, TrainRecord
 from messi.core.rundir import RunDir
@@ -138,6 +138,36 @@ def test_training_in_bfloat16_follows_training_on_the_cpu(tmp_path: Path) -> Non
     for one, other in zip(cpu, gpu, strict=True):
         assert other["cls"] == pytest.approx(one["cls"], rel=0.02)
         assert other["ssi"] == pytest.approx(one["ssi"], rel=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:The step of MESSI cannot be captured")
+@pytest.mark.parametrize("backbone", ["small_cnn", "deit_tiny_patch16_224"])
+def test_a_run_with_disabled_kernels_follows_the_one_with_kernels(tmp_path: Path, backbone: str) -> None:
+    """Images are then prepared on the CPU, and torch and timm compute the rest in bfloat16."""
+    wanted = dataclasses.replace(config(5), encoder=EncoderConfig(backbone=backbone, pretrained=False))
+    with gpu_kernels.disabled():
+        without = terms(run(wanted, out=tmp_path / "without", device="cuda").path)
+    for one, other in zip(without, terms(run(wanted, out=tmp_path / "with", device="cuda").path), strict=True):
+        assert other["cls"] == pytest.approx(one["cls"], rel=0.02)
+        assert other["ssi"] == pytest.approx(one["ssi"], rel=0.1)
+
+
+def test_a_run_on_an_old_gpu_trains_in_float32_and_predicts_in_float16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its eager steps follow those of the CPU closely, and so do its predictions."""
+    cpu = run(config(5), out=tmp_path / "cpu", device="cpu")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
+    monkeypatch.setattr(hardware, "_has_bfloat16", lambda _: False)
+    hardware.hardware_of.cache_clear()
+    try:
+        assert not gpu_kernels.available(torch.device("cuda"))
+        old = run(config(5), out=tmp_path / "old", device="cuda")
+    finally:
+        hardware.hardware_of.cache_clear()
+    for one, other in zip(terms(cpu.path), terms(old.path), strict=True):
+        assert other == pytest.approx(one, rel=2e-3, abs=1e-6)
+    assert old.target == pytest.approx(cpu.target, abs=0.01)
 
 
 def test_a_model_trained_on_the_gpu_predicts_the_same_on_the_cpu(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """A run folder and its files: records, tensors, and which process may use them."""
 
 import dataclasses
+import json
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,15 @@ import torch
 
 from messi.core.errors import MessiError
 from messi.core.files import replace_atomically, write_text
-from messi.core.records import EvaluationRecord, Record, RecordWriter, RoleRecord, TrainRecord, read_records
+from messi.core.records import (
+    ClassScores,
+    EvaluationRecord,
+    Record,
+    RecordWriter,
+    RoleRecord,
+    TrainRecord,
+    read_records,
+)
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
@@ -23,6 +33,7 @@ CONFIG = {
     "training": {"steps": 3},
     "seed": 0,
 }
+SCORES = ClassScores(balanced_accuracy=1 / 3, macro_f1=0.3, majority_share=0.8)
 DESCRIPTION = RunDescription(
     config=CONFIG, version="1", data="d", classes=("a", "b"), sources=("s",), target=("t",), environment={}
 )
@@ -33,12 +44,25 @@ def test_records_are_read_as_written(tmp_path: Path) -> None:
         TrainRecord(step=1, terms={"cls": 0.1 + 0.2}),
         EvaluationRecord(step=1, role="source_val", domain="ü<b>", count=3, accuracy=1 / 3, loss=1e-30),
         RoleRecord(step=1, role="unseen_val", count=3, accuracy=1 / 3, macro_f1=1 / 7),
+        RoleRecord(step=2, role="target", count=3, accuracy=1 / 3, macro_f1=1 / 7, class_scores=SCORES),
     ]
     writer = RecordWriter(tmp_path / "r", size=0)
     for record in records:
         writer.write(record)
     writer.close()
     assert read_records(tmp_path / "r") == records
+    assert (tmp_path / "r").read_bytes().splitlines()[1] == (
+        b'{"kind": "evaluation", "step": 1, "role": "source_val", "domain": "\\u00fc<b>", "count": 3, '
+        b'"accuracy": 0.3333333333333333, "loss": 1e-30, "averaged": false}'
+    ), "a record of balanced classes is the same as in earlier versions"
+
+
+def test_a_share_above_1_is_refused(tmp_path: Path) -> None:
+    record = RoleRecord(step=2, role="target", count=3, accuracy=1 / 3, macro_f1=1 / 7, class_scores=SCORES)
+    line = json.dumps({"kind": "role", **asdict(record)})
+    (tmp_path / "r").write_text(line.replace('"majority_share": 0.8', '"majority_share": 1.8') + "\n")
+    with pytest.raises(MessiError, match="majority_share must be at least 0 and at most 1, but is 1"):
+        read_records(tmp_path / "r")
 
 
 def test_a_line_that_a_killed_process_left_unfinished_is_not_read_and_is_cut_off(tmp_path: Path) -> None:

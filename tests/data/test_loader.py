@@ -61,6 +61,7 @@ def make_loader(
     few: int | None = None,
     augmentation: Augmentation = "none",
     validation_augmentation: bool = False,
+    device: torch.device = CPU,
 ) -> Loader:
     split = split_of(examples)
     members = list(split.train.values())
@@ -73,7 +74,7 @@ def make_loader(
     return Loader(
         data=SealedData(examples, split),
         spec=SPEC,
-        device=CPU,
+        device=device,
         seed=seed,
         sampler=sampler,
         augmentation=AugmentationConfig(augmentation=augmentation, validation_augmentation=validation_augmentation),
@@ -270,6 +271,36 @@ def test_on_a_cpu_images_stay_in_their_memory_mapped_file(
     spans = [line.split()[0].split("-") for line in maps if line.endswith("/pixels")]
     address = there.pixels.data_ptr()
     assert any(int(start, 16) <= address < int(end, 16) for start, end in spans)
+
+
+@pytest.mark.parametrize("augmentation", ["none", "domainbed"])
+def test_for_a_device_without_kernels_the_cpu_prepares_the_same_images(
+    augmentation: Augmentation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The meta device stands for an old or foreign GPU: what is moved to it is what a CPU would have used."""
+    moved: list[Tensor] = []
+
+    def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+        if device == foreign:
+            moved.append(tensor)
+        return tensor.to(device)
+
+    examples, foreign = coded(even=False), torch.device("meta")
+    assert isinstance(examples.inputs, Images)
+    assert place(examples.inputs, foreign) is examples.inputs
+    host, loader = (
+        make_loader(examples, augmentation=augmentation, validation_augmentation=True, device=device)
+        for device in (CPU, foreign)
+    )
+    monkeypatch.setattr("messi.data.loader.to_device", to_device)
+    for step in (1, 2, BLOCK + 1):
+        batch, expected = loader.batch(step), host.batch(step)
+        assert {batch.inputs.device, batch.labels.device, batch.domains.device} == {foreign}
+        assert any(torch.equal(tensor, expected.inputs) for tensor in moved)
+        moved.clear()
+    inputs, labels = next(iter(loader.evaluation("source_val", 0, size=7)))
+    assert (inputs.device, labels.device) == (foreign, foreign)
+    assert any(torch.equal(tensor, next(host.evaluation("source_val", 0, size=7))[0]) for tensor in moved)
 
 
 def test_the_first_epoch_is_the_first_steps() -> None:

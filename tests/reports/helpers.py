@@ -8,6 +8,7 @@ from PIL import Image
 
 from messi.core.documents import write_document
 from messi.core.records import (
+    ClassScores,
     EvaluationRecord,
     ExampleRecord,
     Record,
@@ -43,6 +44,8 @@ class Sample:
     data: dict[str, Any] = field(default_factory=dict)
     """More settings of the data."""
     steps: int = 30
+    class_scores: ClassScores | None = None
+    """For unbalanced classes: those of every evaluation."""
     more: tuple[Record, ...] = ()
     """Additional records."""
     diagnostics: dict[str, Any] = field(default_factory=dict)
@@ -98,9 +101,11 @@ class Sample:
             records.append(TrainRecord(step=step, terms=terms))
             for domain, accuracies in self.sources.items():
                 count = 10 if domain == "photo" else 30
-                records.append(_evaluation(step, "source_val", domain, accuracies[place], count))
+                records.append(self._evaluation(step, "source_val", domain, accuracies[place], count))
         chosen = self.result.get("selected_step", 20)
-        records += [_evaluation(chosen, "target", domain, accuracy, 40) for domain, accuracy in self.targets.items()]
+        records += [
+            self._evaluation(chosen, "target", domain, accuracy, 40) for domain, accuracy in self.targets.items()
+        ]
         return records
 
     def _routing(self) -> list[Record]:
@@ -135,6 +140,13 @@ class Sample:
     def _domains(self) -> list[tuple[Role, str]]:
         return [*(("source_val", name) for name in self.sources), *(("target", name) for name in self.targets)]
 
-
-def _evaluation(step: int, role: Role, domain: str, accuracy: float, count: int) -> EvaluationRecord:
-    return EvaluationRecord(step=step, role=role, domain=domain, count=count, accuracy=accuracy, loss=0.5)
+    def _evaluation(self, step: int, role: Role, domain: str, accuracy: float, count: int) -> EvaluationRecord:
+        return EvaluationRecord(
+            step=step,
+            role=role,
+            domain=domain,
+            count=count,
+            accuracy=accuracy,
+            loss=0.5,
+            class_scores=self.class_scores,
+        )

@@ -88,6 +88,27 @@ def test_the_ranking_by_hand(tmp_path: Path) -> None:
     assert "It is not a test result" in words
 
 
+def test_unbalanced_classes_have_their_scores_in_the_ranking_and_in_the_recommendation(tmp_path: Path) -> None:
+    """Balanced accuracy is half of the accuracy in this example; the mean over a group's domains is shown."""
+
+    def unbalanced(labels: Mapping[str, Label]) -> dict[str, Any]:
+        files = made(labels)
+        scores = {
+            domain: {"balanced_accuracy": accuracy / 2, "macro_f1": accuracy / 4, "majority_share": 0.5}
+            for domain, accuracy in files["result"]["target"].items()
+        }
+        return {**files, "result": {**files["result"], "class_scores": {"target": scores}}}
+
+    words, ranking, _ = sections(tmp_path, STUDY, unbalanced)
+    cells = [cell_of(ranking, name, "coral").ours for name in ("Mean %", "Balanced %", "Macro F1 %", "Majority %")]
+    assert [one.mean for one in cells if one] == pytest.approx([67.5, 67.5 / 2, 67.5 / 4, 50])
+    assert "Macro F1: the mean F1 over the same classes" in ranking.explanation
+    assert "balanced accuracy is 33.8\u00a0% and macro F1 16.9\u00a0%; always predicting" in words
+    balanced = sections(tmp_path / "balanced", STUDY)
+    assert "unbalanced" not in balanced[0]
+    assert "Balanced %" not in [column.name for column in balanced[1].columns]
+
+
 def test_with_a_target_only_validation_decides(tmp_path: Path) -> None:
     """CORAL is best on the target and MESSI on validation data."""
     study = dataclasses.replace(STUDY, tasks=(Task(data=RotatedMNIST(), hold_out=GROUPS[:1], sealed=True),))

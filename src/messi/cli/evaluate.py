@@ -46,7 +46,15 @@ def main(arguments: list[str]) -> int:
         """
         records = evaluate_run(run, data=config, device=device, algorithm=algorithm)
         rows: list[Row] = [
-            {"role": r.role, "domain": r.domain, "n": r.count, "accuracy": r.accuracy, "loss": r.loss} for r in records
+            {
+                "role": r.role,
+                "domain": r.domain,
+                "n": r.count,
+                "accuracy": r.accuracy,
+                **(vars(r.class_scores) if r.class_scores else {}),
+                "loss": r.loss,
+            }
+            for r in records
         ]
         print_rows(rows, form)
         return 0

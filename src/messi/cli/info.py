@@ -1,9 +1,11 @@
 """``messi info``: versions, devices and implementations, for bug reports."""
 
+import torch
 import tyro
 
 from messi.cli.common.output import Format, print_rows
 from messi.core.gpu_kernels import implementation
+from messi.core.hardware import hardware_of
 from messi.core.info import environment
 from messi.engine.build import pick_device
 from messi.models.fused.replace import implementations
@@ -21,12 +23,28 @@ def info(*, format: Format = "table") -> int:  # noqa: A002 (the option's name)
         format: Table, CSV or JSON.
 
     """
-    device = pick_device(None)
-    used = {
-        "training step": "captured as a CUDA graph" if device.type == "cuda" else "eager",
-        "augmentation": implementation(device, otherwise="torch"),
+    rows = {**environment(), **_used_on(pick_device(None))}
+    print_rows([{"what": name, "value": value} for name, value in rows.items()], format)
+    return 0
+
+
+def _used_on(device: torch.device) -> dict[str, str]:
+    """Return what runs use on a device, and why where it is not the fastest."""
+    hardware = hardware_of(device)
+    why = hardware.why_no_kernels
+    return {
+        "device": f"{device} ({hardware.name})" if hardware.name else str(device),
+        "training precision": _precision(hardware.training_dtype, device),
+        "prediction precision": _precision(hardware.prediction_dtype, device),
+        "training step": f"eager ({why})" if why else "captured as a CUDA graph",
+        "image preparation": implementation(device, otherwise="torch on the CPU"),
         "ssi loss": implementation(device, otherwise="torch"),
         **implementations(device),
     }
-    print_rows([{"what": name, "value": value} for name, value in {**environment(), **used}.items()], format)
-    return 0
+
+
+def _precision(dtype: torch.dtype, device: torch.device) -> str:
+    name = str(dtype).removeprefix("torch.")
+    if dtype == torch.bfloat16 or device.type == "cpu":
+        return name
+    return f"{name} ({'bfloat16 is not tested on this GPU' if device.type == 'mps' else 'this GPU has no bfloat16'})"

@@ -10,6 +10,7 @@ import tyro
 
 from messi.algorithms.common.base import ALGORITHMS
 from messi.api import run
+from messi.cli.common.estimate import Estimate, faster_on_a_cpu
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import say
 from messi.cli.common.progress import data_progress, progress
@@ -40,16 +41,24 @@ def main(arguments: list[str]) -> int:
     listing = config.data.listing(loading) if isinstance(config.data, ImageData) else None
     load = functools.cache(functools.partial(_load, config, loading, listing))
     configs = [config] if saved and not config.target else runs_of(config, (listing or load()).domain_names)
-    results = []
-    for one in configs:
+    results: list[RunResult] = []
+    for number, one in enumerate(configs):
         name = "+".join(one.target) or "all"
         place = out / folder_name(name) if out and len(configs) > 1 else out
         method = short_name(one.algorithm.name)
         title = method if len(configs) == 1 else f"{method} -> {name}"
         shown = progress(title, functools.partial(_about, one, device))
-        results.append(run(one, out=place, device=device, capture=capture, observers=[shown], load=load))
+        observers = [shown]
+        if not any(result.fresh for result in results):  # one estimate for all runs, from the first that trains
+            observers.append(_estimate(title, one, len(configs) - number, device))
+        results.append(run(one, out=place, device=device, capture=capture, observers=observers, load=load))
     _show(config, results, out)
     return 0
+
+
+def _estimate(title: str, config: RunConfig, runs: int, device: str | None) -> Estimate:
+    faster = faster_on_a_cpu(config) if pick_device(device).type == "cpu" else ""
+    return Estimate(title, runs=runs, evaluate_every=config.training.evaluate_every, faster=faster)
 
 
 def _about(config: RunConfig, device: str | None) -> str:

@@ -3,20 +3,25 @@
 The kernels are written in Triton, which only CUDA builds of torch install.
 """
 
-import functools
-import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
+from messi.core.hardware import hardware_of
+
 _enabled = True
+
+
+def available(device: torch.device) -> bool:
+    """Return whether kernels run on a device."""
+    return _enabled and not hardware_of(device).why_no_kernels
 
 
 def run_on(tensor: Tensor) -> bool:
     """Return whether kernels process this tensor."""
-    return tensor.is_cuda and _enabled and _has_triton()
+    return tensor.is_cuda and available(tensor.device)
 
 
 def run_under_autocast(tensor: Tensor) -> bool:
@@ -37,11 +42,5 @@ def disabled() -> Iterator[None]:
 
 def implementation(device: torch.device, *, otherwise: str) -> str:
     """Return which code runs on a device: the kernels, or ``otherwise`` and the reason why the kernels cannot run."""
-    if device.type != "cuda":
-        return f"{otherwise} (no GPU)"
-    return "fused GPU kernels" if _has_triton() else f"{otherwise} (Triton is not installed)"
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+    reason = hardware_of(device).why_no_kernels
+    return f"{otherwise} ({reason})" if reason else "fused GPU kernels"

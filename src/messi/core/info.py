@@ -18,12 +18,15 @@ def environment() -> dict[str, str]:
     """Return versions and hardware by name."""
     import torch  # noqa: PLC0415 (slow to import, and only this function needs it)
 
-    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    from messi.core.hardware import hardware_of, local_devices  # noqa: PLC0415 (imports torch)
+
+    gpus = [name for device in local_devices() if (name := hardware_of(torch.device(device)).name)]
     return {
         **{name: metadata.version(name) for name in _PACKAGES},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cuda": torch.version.cuda or "none",
+        **({"rocm": torch.version.hip} if torch.version.hip else {}),
         "gpu": ", ".join(gpus) or "none",
         "cpu_threads": str(torch.get_num_threads()),
     }

@@ -5,9 +5,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from messi.core.checksum import MISMATCH, RunningChecksum, checksum, parse_values
+from messi.core.config import Bounds
 from messi.core.documents import parse
 from messi.core.errors import MessiError, writing
 from messi.core.files import open_regular, read_regular
@@ -17,6 +18,21 @@ Role = Literal["train", "source_val", "unseen_val", "source_test", "target", "ta
 
 The last is the part of the target that the oracle validates on, and is measured for it alone.
 """
+
+
+Share = Annotated[float, Bounds(minimum=0, maximum=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassScores:
+    """What accuracy hides if classes are unbalanced; recorded for unbalanced data only."""
+
+    balanced_accuracy: Share
+    """The mean recall over the classes that occur."""
+    macro_f1: Share
+    """The mean F1 over the classes that occur."""
+    majority_share: Share
+    """The share of the most frequent class: the accuracy of always predicting it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +57,7 @@ class EvaluationRecord:
     loss: float
     averaged: bool = False
     """Whether the weights are an average over several steps, of which ``step`` is the last."""
+    class_scores: ClassScores | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +72,7 @@ class RoleRecord:
     macro_f1: float
     """The mean F1 over the classes that occur in the role."""
     averaged: bool = False
+    class_scores: ClassScores | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +129,8 @@ class RecordWriter:
 
     def write(self, record: Record) -> None:
         """Append one record."""
-        line = json.dumps({"kind": record.kind, **asdict(record)}).encode() + b"\n"
+        values = {name: value for name, value in asdict(record).items() if value is not None}
+        line = json.dumps({"kind": record.kind, **values}).encode() + b"\n"
         with writing(self.path):
             self._file.write(line)
             self._file.flush()

@@ -5,10 +5,9 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from messi.core.config import Bounds
 from messi.core.documents import parse
-from messi.core.records import Role
+from messi.core.records import ClassScores, Role, Share
 
 Count = Annotated[int, Bounds(minimum=0)]
-Share = Annotated[float, Bounds(minimum=0, maximum=1)]
 
 
 class _Named(TypedDict):
@@ -95,6 +94,8 @@ class RoleScores:
     count: Count
     accuracy: Share
     macro_f1: Share
+    class_scores: ClassScores | None = None
+    """None if the classes are balanced, and in files of earlier versions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +146,8 @@ class Result:
     """None if no single step scored higher than the average, or if nothing was averaged."""
     source_val: dict[str, Share] = field(default_factory=dict)
     target: dict[str, Share] = field(default_factory=dict)
+    class_scores: dict[str, dict[str, ClassScores]] = field(default_factory=dict)
+    """By role and domain; empty if the classes are balanced, and in files of earlier versions."""
     roles: dict[str, RoleScores] = field(default_factory=dict)
     target_part: str
     protocol: str

@@ -6,7 +6,7 @@ torchvision's distribution. Values are whole numbers from 0 to 255 after every s
 below hold for whole numbers only.
 
 This file draws the parameters and contains the CPU code, which is the reference. ``augment_kernels`` does the same on
-a GPU.
+an NVIDIA GPU.
 Legend: B images of three channels.
 """
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from messi.core.batch import Column, InputSpec
@@ -45,6 +46,19 @@ class Examples:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of the first input; images share only the number of channels."""
         return tuple(self.inputs[0].shape)
+
+
+def are_unbalanced(examples: Examples) -> bool:
+    """Return whether, in some domain, the most frequent class has over twice as many examples as the others on average.
+
+    Classes that do not occur in a domain do not count there. The rule is about whole domains, so that all runs on the
+    same data report the same scores, whatever they hold out.
+    """
+    classes, domains = len(examples.classes), len(examples.domain_names)
+    cells = torch.bincount(examples.domains * classes + examples.labels, minlength=domains * classes)
+    counts = cells.view(domains, classes)
+    largest, others = counts.amax(1), (counts > 0).sum(1) - 1
+    return bool((largest * others > 2 * (counts.sum(1) - largest)).logical_and(others > 0).any())
 
 
 def digest(*tensors: Tensor) -> str:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from messi.core import gpu_kernels
 from messi.core.batch import Batch, InputSpec
 from messi.core.errors import MessiError
 from messi.core.records import Role
 from messi.core.seeding import generator
 from messi.data.augment import NO_AUGMENTATION, AugmentationConfig, Parameters, draw_parameters, prepare_augmented
 from messi.data.images import Images
-from messi.data.placement import fetch, to_device
+from messi.data.placement import fetch, image_device, to_device
 from messi.data.preprocess import prepare
 from messi.data.sampling import BLOCK, Sampler
 from messi.data.sealed_data import SealedData
@@ -51,6 +52,7 @@ class Loader:
         if augmented and (len(spec.shape) != 3 or spec.shape[0] != 3):
             raise MessiError("augmentation 'domainbed' requires colour images; choose --augmentation none.")
         self.data, self.spec, self.device = data, spec, device
+        self._image_device = image_device(device)
         self._seed, self._sampler = seed, sampler
         self._augmented_training = augmented
         self._augmented_validation = augmented and augmentation.validation_augmentation
@@ -60,7 +62,7 @@ class Loader:
         self._fetched: Iterator[Images] = iter(())
         self._next = -1
         """The step whose images ``_fetched`` yields next."""
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._side = torch.cuda.Stream(device) if gpu_kernels.available(device) else None
         self._ahead: tuple[int, Batch] | None = None
         """A step and its batch, which the GPU may still be preparing on the side stream."""
 
@@ -87,16 +89,16 @@ class Loader:
         if isinstance(block.inputs, Tensor):
             inputs = block.inputs[rows]
         elif block.parameters is None:
-            inputs = prepare(self._images(step), self.spec)
+            inputs = self._to_device(prepare(self._images(step), self.spec))
         else:
-            inputs = prepare_augmented(self._images(step), block.parameters[rows], self.spec)
+            inputs = self._to_device(prepare_augmented(self._images(step), block.parameters[rows], self.spec))
         return Batch(inputs=inputs, labels=block.labels[rows], domains=block.domains[rows], step=step)
 
     def evaluation(self, role: Role, domain: int, *, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield inputs and labels of a domain in a role, in order; augments source validation images if configured."""
         chunks = self.data.indices(role, domain).split(size)
         if self._augmented_validation and role == "source_val":
-            inputs = self._augmented(fetch(map(self.data.images, chunks), self.device), domain)
+            inputs = self._augmented(fetch(map(self.data.images, chunks), self._image_device), domain)
         else:
             inputs = self.inputs(chunks)
         for indices, ready in zip(chunks, inputs, strict=True):
@@ -106,22 +108,26 @@ class Loader:
         """Yield the inputs of chunks of examples, without augmentation."""
         if not self.data.has_images:
             return (self._to_device(self.data.features(indices)) for indices in chunks)
-        return (prepare(raw, self.spec) for raw in fetch(map(self.data.images, chunks), self.device))
+        images = fetch(map(self.data.images, chunks), self._image_device)
+        return (self._to_device(prepare(raw, self.spec)) for raw in images)
 
     def _augmented(self, images: Iterator[Images], domain: int) -> Iterator[Tensor]:
         """Augment validation images, identically at every evaluation with batches of the same size."""
         random = generator("validation", self._seed, domain)
         for raw in images:
-            parameters = draw_parameters(raw.sizes.cpu(), random).map(self._to_device)
-            yield prepare_augmented(raw, parameters, self.spec)
+            parameters = draw_parameters(raw.sizes.cpu(), random).map(self._to_image_device)
+            yield self._to_device(prepare_augmented(raw, parameters, self.spec))
 
     def _to_device(self, tensor: Tensor) -> Tensor:
         return to_device(tensor, self.device)
 
+    def _to_image_device(self, tensor: Tensor) -> Tensor:
+        return to_device(tensor, self._image_device)
+
     def _images(self, step: int) -> Images:
         """Return the raw images of a step in memory that the device can read."""
         if step != self._next:
-            self._fetched = fetch(map(self._selected, itertools.count(step)), self.device)
+            self._fetched = fetch(map(self._selected, itertools.count(step)), self._image_device)
         self._next = step + 1
         return next(self._fetched)
 
@@ -149,7 +155,9 @@ class Loader:
             return _Block(self._to_device(self.data.features(examples)), labels, domains, None)
         images, parameters = self.data.images(examples), None
         if self._augmented_training:
-            parameters = draw_parameters(images.sizes, generator("augment", self._seed, number)).map(self._to_device)
-        if images.pixels.device.type == self.device.type:  # otherwise the host gathers them
-            images = replace(images, offsets=self._to_device(images.offsets), sizes=self._to_device(images.sizes))
+            drawn = draw_parameters(images.sizes, generator("augment", self._seed, number))
+            parameters = drawn.map(self._to_image_device)
+        if images.pixels.device.type == self._image_device.type:  # otherwise the host gathers them
+            offsets, sizes = self._to_image_device(images.offsets), self._to_image_device(images.sizes)
+            images = replace(images, offsets=offsets, sizes=sizes)
         return _Block(images, labels, domains, parameters)

@@ -1,4 +1,7 @@
-"""Where the pixels of a run are: on the GPU if they fit, else in pinned memory, else in their file."""
+"""Where the pixels of a run are: on the GPU if they fit, else in pinned memory, else in their file.
+
+Without kernels for the device, images stay on the host, which prepares them.
+"""
 
 import os
 from collections import deque
@@ -9,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from messi.core import gpu_kernels
 from messi.core.info import free_memory
 from messi.data.images import Images
 from messi.data.threads import worker_threads
@@ -21,11 +25,16 @@ _PART = 64
 """Images that a thread compares with their checksums at a time."""
 
 
+def image_device(device: torch.device) -> torch.device:
+    """Return where images are cropped and resized: on the device if kernels run there, otherwise on the CPU."""
+    return device if gpu_kernels.available(device) else torch.device("cpu")
+
+
 def place(
     images: Images, device: torch.device, *, gpu_space: int | None = None, host_space: int | None = None
 ) -> Images:
     """Move the images to the fastest memory with enough space; by default, the space in bytes is measured."""
-    if device.type != "cuda":
+    if not gpu_kernels.available(device):
         return images
     size = images.pixels.numel()
     if gpu_space is None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from messi.core.records import Role
-from messi.data.examples import Examples
+from messi.data.examples import Examples, are_unbalanced
 from messi.data.images import Images
 from messi.data.splits import Split
 
@@ -20,6 +20,8 @@ class SealedData:
         self._examples, self._split = examples, split
         self.classes, self.domain_names = examples.classes, examples.domain_names
         self.has_images = isinstance(examples.inputs, Images)
+        self.unbalanced = are_unbalanced(examples)
+        """Whether evaluations state what accuracy hides; says nothing about single target examples."""
         self._sealed = torch.isin(examples.domains, torch.tensor(list(split.target), dtype=torch.long))
         for indices in split.source_test.values():
             self._sealed[indices] = True

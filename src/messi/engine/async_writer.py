@@ -28,7 +28,7 @@ class Snapshot:
         with torch.cuda.device(self._device):  # memory is pinned through the current device; -1 changes nothing
             self._copies = dict(zip(tensors, _empty_like(tensors.values(), pinned=self._device >= 0), strict=True))
             for name, tensor in tensors.items():
-                self._copies[name].copy_(tensor.detach(), non_blocking=True)
+                self._copies[name].copy_(tensor.detach(), non_blocking=self._device >= 0)
             self._copied: torch.cuda.Event | None = None
             if self._device >= 0:
                 self._copied = torch.cuda.Event(blocking=True)

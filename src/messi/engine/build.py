@@ -8,6 +8,7 @@ import torch
 from messi.algorithms.common.base import Algorithm, build
 from messi.core.batch import InputSpec, Task
 from messi.core.errors import MessiError
+from messi.core.hardware import local_devices
 from messi.core.info import environment, version
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
@@ -156,14 +157,16 @@ def _sampler(config: RunConfig, examples: Examples, split: Split) -> Sampler:
 
 def pick_device(name: str | None) -> torch.device:
     """Return the named device; by default a GPU if there is one."""
-    unknown = MessiError(f"There is no device '{name}'; use 'cpu', 'cuda' or 'cuda:1'.")
+    unknown = MessiError(f"There is no device '{name}'; use 'cpu', 'cuda', 'cuda:1' or 'mps'.")
     try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        device = torch.device(name or local_devices()[0].removesuffix(":0"))
     except RuntimeError as error:
         raise unknown from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise MessiError("No CUDA device is available here; use --device cpu.")
-    if device.type not in ("cpu", "cuda") or (device.index or 0) >= max(torch.cuda.device_count(), 1):
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise MessiError("No Apple GPU (MPS) is available here; use --device cpu.")
+    if device.type not in ("cpu", "cuda", "mps") or (device.index or 0) >= max(torch.cuda.device_count(), 1):
         raise unknown
     return device
 

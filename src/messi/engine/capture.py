@@ -12,6 +12,7 @@ from torch import Tensor
 
 from messi.algorithms.common.base import Algorithm
 from messi.core.batch import Batch, LossTerms
+from messi.core.hardware import hardware_of
 from messi.engine.stepper import AdamStepper
 
 # Eager steps before the capture: they compile kernels, choose algorithms and allocate the optimizer's state.
@@ -33,7 +34,7 @@ class Updater:
         self, algorithm: Algorithm, stepper: AdamStepper, device: torch.device, *, capture: bool = True
     ) -> None:
         self._algorithm, self._stepper, self._device = algorithm, stepper, device
-        self._wanted = capture and device.type == "cuda"
+        self._wanted = capture and not hardware_of(device).why_no_kernels
         self._taken: Counter[Hashable] = Counter()
         """Eager steps of each phase."""
         self._captured: dict[Hashable, CapturedStep] = {}

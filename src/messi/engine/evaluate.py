@@ -159,11 +159,15 @@ def _opened(examples: Examples, split: Split) -> SealedData:
 
 
 def _measure(model: Model, loader: Loader, roles: Sequence[Role]) -> list[EvaluationRecord]:
-    step, names = model.description.step, loader.data.domain_names
+    step, data = model.description.step, loader.data
     return [
         record
         for role in roles
         for record in evaluation_records(
-            predict_role(model.algorithm, loader, role), role=role, step=step, domain_names=names
+            predict_role(model.algorithm, loader, role),
+            role=role,
+            step=step,
+            domain_names=data.domain_names,
+            unbalanced=data.unbalanced,
         )
     ]

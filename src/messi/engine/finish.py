@@ -1,11 +1,12 @@
 """The end of a run: choose the model, test it and write the results. No other part of a run opens the target."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from messi.core.documents import write_document
 from messi.core.errors import writing
-from messi.core.records import EvaluationRecord, ExampleRecord, Role, RoleRecord, RoutingRecord
+from messi.core.records import ClassScores, EvaluationRecord, ExampleRecord, Role, RoleRecord, RoutingRecord
 from messi.core.run_documents import AveragedScores, Result, RoleScores
 from messi.data.image_files import to_picture
 from messi.data.progress import LogProgress
@@ -133,12 +134,24 @@ def _result(parts: RunParts, chosen: Chosen) -> Result:
         better_step=better,
         source_val={record.domain: record.accuracy for record in domains if record.role == "source_val"},
         target={record.domain: record.accuracy for record in domains if record.role == "target"},
-        roles={r.role: RoleScores(count=r.count, accuracy=r.accuracy, macro_f1=r.macro_f1) for r in roles},
+        class_scores=_class_scores(domains),
+        roles={
+            r.role: RoleScores(count=r.count, accuracy=r.accuracy, macro_f1=r.macro_f1, class_scores=r.class_scores)
+            for r in roles
+        },
         target_part=config.training.target_part,
         protocol=config.protocol,
         deviations={name: value for name, value in config.deviations().items() if f"training.{name}" not in varied},
         recipe=None if average else recipe_of(config),
     )
+
+
+def _class_scores(records: Sequence[EvaluationRecord]) -> dict[str, dict[str, ClassScores]]:
+    found: dict[str, dict[str, ClassScores]] = {}
+    for record in records:
+        if record.class_scores:
+            found.setdefault(record.role, {})[record.domain] = record.class_scores
+    return found
 
 
 def _record_routing(parts: RunParts, role: Role, domain: int, predicted: Predictions) -> None:

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -120,11 +121,12 @@ def _take_step(parts: RunParts, update: Updater, step: int) -> None:
 def measure(parts: RunParts, role: Role, step: int, *, averaged: bool = False) -> dict[int, Predictions]:
     """Predict every domain in a role, record the metrics and return the predictions."""
     predictions = predict_role(parts.algorithm, parts.loader, role)
-    names = parts.loader.data.domain_names
-    for record in evaluation_records(predictions, role=role, step=step, domain_names=names, averaged=averaged):
+    data = parts.loader.data
+    of: dict[str, Any] = {"role": role, "step": step, "averaged": averaged, "unbalanced": data.unbalanced}
+    for record in evaluation_records(predictions, domain_names=data.domain_names, **of):
         parts.metrics.write(record)
     if predictions:
-        parts.metrics.write(role_record(predictions, role=role, step=step, averaged=averaged))
+        parts.metrics.write(role_record(predictions, **of))
     return predictions
 
 

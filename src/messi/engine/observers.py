@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
+from messi.core.hardware import hardware_of
 from messi.core.records import Role
 from messi.core.run_documents import Inference, Timing
 
@@ -85,8 +86,8 @@ class Stopwatch:
 
     def pause(self) -> None:
         """Stop for an evaluation, once the device has finished all steps before it."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        if self._device.type != "cpu":
+            torch.accelerator.synchronize(self._device)
         self._paused = time.perf_counter()
 
     def stepped(self, step: int) -> None:
@@ -118,10 +119,10 @@ class Stopwatch:
 
     def timing(self, run: str) -> Timing:
         """Return the times, for a resumed run only those since it resumed; ``run`` is the run's identity."""
-        cuda = self._device.type == "cuda"
+        name = hardware_of(self._device).name
         return Timing(
             run=run,
-            device=torch.cuda.get_device_name(self._device) if cuda else f"CPU, {torch.get_num_threads()} threads",
+            device=name or f"CPU, {torch.get_num_threads()} threads",
             resumed_after_step=self._resumed_after,
             steps=self._steps,
             seconds=self._training,

@@ -134,8 +134,8 @@ class AdamStepper:
                     weight.grad = gradient if weight.grad is None else (weight.grad + gradient) / 2
 
     def _differentiate(self, loss: Callable[[], LossTerms]) -> LossTerms:
-        """Add the gradient of a loss to the parameters' gradients; bfloat16 on a GPU, float32 on a CPU."""
-        with autocast(self.device):
+        """Add the gradient of a loss to the parameters' gradients."""
+        with autocast(self.device, training=True):
             terms = loss()
         total(terms).backward()
         # Detached: their graph would keep this step's memory and CUDA stream alive in the next step.

@@ -8,7 +8,7 @@ from messi.algorithms.common.base import Algorithm
 from messi.algorithms.common.inference import batch_size
 from messi.core.records import EvaluationRecord, Role, RoleRecord
 from messi.data.loader import Loader
-from messi.evaluation.metrics import accuracy, class_counts, cross_entropy, macro_f1
+from messi.evaluation.metrics import accuracy, class_counts, class_scores, cross_entropy, macro_f1
 from messi.evaluation.predict import Predictions, predict_labelled
 
 
@@ -27,8 +27,9 @@ def evaluation_records(
     step: int,
     domain_names: Sequence[str],
     averaged: bool = False,
+    unbalanced: bool = False,
 ) -> list[EvaluationRecord]:
-    """Return one record per predicted domain."""
+    """Return one record per predicted domain; for unbalanced classes it has their scores."""
     return [
         EvaluationRecord(
             step=step,
@@ -38,12 +39,15 @@ def evaluation_records(
             accuracy=accuracy(predicted.logits, predicted.labels),
             loss=cross_entropy(predicted.logits, predicted.labels),
             averaged=averaged,
+            class_scores=class_scores(class_counts(predicted.logits, predicted.labels)) if unbalanced else None,
         )
         for domain, predicted in predictions.items()
     ]
 
 
-def role_record(predictions: Mapping[int, Predictions], *, role: Role, step: int, averaged: bool = False) -> RoleRecord:
+def role_record(
+    predictions: Mapping[int, Predictions], *, role: Role, step: int, averaged: bool = False, unbalanced: bool = False
+) -> RoleRecord:
     """Return the record of all predicted domains together; there must be at least one."""
     counts = torch.stack([class_counts(p.logits, p.labels) for p in predictions.values()]).sum(0)
     right, examples, _ = counts.sum(1).tolist()
@@ -54,4 +58,5 @@ def role_record(predictions: Mapping[int, Predictions], *, role: Role, step: int
         accuracy=right / examples,
         macro_f1=macro_f1(counts),
         averaged=averaged,
+        class_scores=class_scores(counts) if unbalanced else None,
     )

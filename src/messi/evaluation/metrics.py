@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from messi.core.records import ClassScores
+
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
     """Return the fraction of correct predictions: logits [N, C], labels [N]."""
@@ -32,3 +34,22 @@ def macro_f1(counts: Tensor) -> float:
     right, actual, predicted = counts.double()
     occurring = actual > 0
     return float((2 * right[occurring] / (actual + predicted)[occurring]).mean())
+
+
+def balanced_accuracy(counts: Tensor) -> float:
+    """Return the mean recall over the classes that occur in the labels, from their counts [3, C]."""
+    right, actual, _ = counts.double()
+    occurring = actual > 0
+    return float((right[occurring] / actual[occurring]).mean())
+
+
+def majority_share(counts: Tensor) -> float:
+    """Return the share of the most frequent class, from the counts [3, C]: the accuracy of always predicting it."""
+    return int(counts[1].max()) / int(counts[1].sum())
+
+
+def class_scores(counts: Tensor) -> ClassScores:
+    """Return what accuracy hides if classes are unbalanced, from the counts [3, C]."""
+    return ClassScores(
+        balanced_accuracy=balanced_accuracy(counts), macro_f1=macro_f1(counts), majority_share=majority_share(counts)
+    )

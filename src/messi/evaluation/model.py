@@ -23,7 +23,7 @@ from messi.data.examples import require_not_infinite
 from messi.data.features import Rows, encode, require_consistent
 from messi.data.image_files import read_picture, to_tensor
 from messi.data.images import Images
-from messi.data.placement import to_device
+from messi.data.placement import image_device, to_device
 from messi.data.preprocess import prepare
 from messi.evaluation.predict import predict
 from messi.models.encoder import EncoderConfig
@@ -145,10 +145,11 @@ class Model:
         return read_picture(Path(path), channels=self._channels)
 
     def _ready(self, images: Sequence[Input] | Tensor, device: torch.device) -> Tensor:
-        """Return images as the encoder takes them; everything except reading files is done on the device."""
+        """Return images as the encoder takes them; they are prepared on the device if kernels run there."""
         raw = [self._raw(image) for image in images]
-        there = to_device(images, device) if isinstance(images, Tensor) else [to_device(image, device) for image in raw]
-        return prepare(Images.pack(there).to(device), self.spec)
+        place = image_device(device)
+        there = to_device(images, place) if isinstance(images, Tensor) else [to_device(image, place) for image in raw]
+        return to_device(prepare(Images.pack(there).to(place), self.spec), device)
 
     @property
     def _channels(self) -> int:

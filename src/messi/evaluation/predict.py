@@ -41,7 +41,7 @@ def predict_labelled(algorithm: Algorithm, batches: Iterable[tuple[Tensor, Tenso
 
 
 def predict(algorithm: Algorithm, batches: Iterable[Tensor]) -> Prediction:
-    """Predict batches in the precision of training, and return the results as float32 on the device.
+    """Predict batches in the precision of the device, and return the results as float32 there.
 
     Nothing here waits for the device.
     """

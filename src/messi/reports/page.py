@@ -8,6 +8,7 @@ from messi.core.errors import MessiError
 from messi.core.files import write_text
 from messi.reports.averaged_runs import averaged_table
 from messi.reports.calibration import TITLES, reliability_chart
+from messi.reports.class_scores import EXPLANATION, class_scores_table
 from messi.reports.curves import domain_charts, growth_chart, loss_charts, validation_charts
 from messi.reports.diagnostics import Section, sections
 from messi.reports.embedding import LOOKS, SIZE
@@ -76,6 +77,8 @@ def _of_records(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         "methods_table": methods_table(methods) if methods else None,
         "several_targets": bool(methods and len(methods.targets) > 1),
         "domains_table": domains_table(runs),
+        "class_scores_table": class_scores_table(runs),
+        "class_scores_explanation": EXPLANATION,
         "growth": growth,
         "growing": list(group_by_method(runs, ignoring=GROWTH)) if growth else [],
         "validation_curves": validation_charts(runs, rows),

@@ -1,9 +1,11 @@
 """The title, the first sentence and the facts at the top of a report."""
 
 import json
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from messi.reports.class_scores import CLASS_SCORES, class_scores_sentence
 from messi.reports.number_format import percent
 from messi.reports.result_tables import MethodResults, ResultRow, method_results
 from messi.reports.runs import FinishedRun
@@ -67,7 +69,12 @@ def _comparable(runs: Sequence[FinishedRun]) -> bool:
 def _of_one(run: FinishedRun, row: ResultRow) -> str:
     trained = f"Trained on {_count(len(run.sources), 'source domain')}"
     method = f"the average of {row.averaged_runs} runs of {row.algorithm}" if row.averaged_runs else row.algorithm
-    return f"{trained}, {method} reaches {percent(row.target_mean)}\u00a0% accuracy on {_target(row)}."
+    reached = f"{trained}, {method} reaches {percent(row.target_mean)}\u00a0% accuracy on {_target(row)}."
+    scores = [record.class_scores for record in row.targets if record.class_scores]
+    if not scores:
+        return reached
+    means = (100 * statistics.fmean(getattr(one, name) for one in scores) for name in CLASS_SCORES)
+    return f"{reached} {class_scores_sentence(*means)}"
 
 
 def _target(row: ResultRow) -> str:

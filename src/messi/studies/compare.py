@@ -1,6 +1,7 @@
 """``messi compare``: which method to use on the user's own domains, and how well it will work on a new one."""
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from messi.core.rundir import RunDir, folder_name
 from messi.data.find import data_label
 from messi.data.progress import DataProgress, LogProgress
 from messi.engine.config import RunConfig
+from messi.reports.class_scores import CLASS_SCORES, EXPLANATION, class_scores_sentence
 from messi.reports.plan_page import Section, Text
 from messi.reports.statistics import Summary, paired_difference, whole_seeds, worst_target
 from messi.reports.table import Cell, Column, Row, Table
@@ -21,7 +23,14 @@ from messi.studies.common.final_model import FinalModel, final_folder
 from messi.studies.common.hold_out import Group, Task, find_data_set, find_task, group_labels
 from messi.studies.common.methods import vary_methods, with_method
 from messi.studies.common.recommendation import Recommendation, recommend
-from messi.studies.common.results import Results, Value, diagnostic, source_accuracy, target_accuracy
+from messi.studies.common.results import (
+    Results,
+    Value,
+    diagnostic,
+    source_accuracy,
+    target_accuracy,
+    target_class_score,
+)
 from messi.studies.common.user_study import HeldOut, UserStudy
 from messi.sweeps.plan import Outcome, PlannedRun
 
@@ -171,6 +180,7 @@ class Compare(UserStudy):
             head,
             f"**{found.method}**. {found.reason}",
             f"Accuracy to expect on a new domain: **{expected}**." if expected else "",
+            _class_scores_text(results, data, found.method),
             "\n".join(f"- {finding}" for finding in found.findings),
             f"{_BY_VALIDATION if task.sealed else _BY_HELD_OUT} {_INTERVALS}",
             _groups_text(task),
@@ -187,12 +197,14 @@ class Compare(UserStudy):
     def _ranking(self, results: Results, data: str, methods: Sequence[str], name: str) -> Table:
         task, baseline = self.by_data[data], self.compared_with
         timed, diagnosed = results.readable(RunDir.read_timing), results.readable(RunDir.read_diagnostics)
+        scores = CLASS_SCORES if results.unbalanced(data=data) else {}
         rows = [
             Row(
                 (method,),
                 (
                     results.cell(data=data, method=method),
                     _worst(results, data, method),
+                    *(results.cell(value=target_class_score(name), data=data, method=method) for name in scores),
                     *self._difference(results, data, method),
                     results.cell(value=source_accuracy, data=data, method=method),
                     diagnosed.cell(value=diagnostic("target_ece"), data=data, method=method),
@@ -208,15 +220,17 @@ class Compare(UserStudy):
             title=f"Ranking on {data}",
             explanation=(
                 "Accuracy on held-out domains: mean over the groups of domains that are held out together, and the "
-                f"worst domain. Differences to {baseline} on {on}, in percentage points, paired by group and seed, "
-                "with the 95 % interval (Student, over seeds). Val.: accuracy on the validation part of the source "
-                "domains. ECE: expected calibration error on held-out domains. Seconds: of training, with evaluations"
+                f"worst domain. {f'{EXPLANATION}. ' if scores else ''}Differences to {baseline} on {on}, in percentage "
+                "points, paired by group and seed, with the 95 % interval (Student, over seeds). Val.: accuracy on the "
+                "validation part of the source domains. ECE: expected calibration error on held-out domains. Seconds: "
+                "of training, with evaluations"
             ),
             provenance=Results(results.where(data=data)).provenance(data=data),
             heads=("Method",),
             columns=(
                 Column("Mean %", "up", 1),
                 Column("Worst %", "up", 1),
+                *scores.values(),
                 Column(f"vs {baseline}", "none", 1),
                 Column("2.5 %", "none", 1),
                 Column("97.5 %", "none", 1),
@@ -281,6 +295,15 @@ class ComparisonConfig(HeldOut):
         )
         study.runs()  # raises an error for an unknown method or setting
         return study
+
+
+def _class_scores_text(results: Results, data: str, method: str) -> str:
+    """Return what the accuracy of a method hides if the classes of the data are unbalanced."""
+    means = [results.summary(target_class_score(name), data=data, method=method) for name in CLASS_SCORES]
+    found = [one.mean for one in means if one and not math.isnan(one.mean)]
+    if len(found) < len(CLASS_SCORES):
+        return ""
+    return class_scores_sentence(*found)
 
 
 def _groups_text(task: Task) -> str:

@@ -17,6 +17,7 @@ from messi.data.progress import DataProgress, LogProgress
 from messi.engine.config import RunConfig
 from messi.engine.settings import PARTS, with_settings
 from messi.evaluation.selection import ORACLE, select
+from messi.reports.class_scores import CLASS_SCORES, EXPLANATION
 from messi.reports.domainbed_table import domainbed_latex, domainbed_text
 from messi.reports.plan_page import Section, Text
 from messi.reports.statistics import Summary
@@ -25,7 +26,7 @@ from messi.studies.common.base import Repetitions
 from messi.studies.common.draws import Draws
 from messi.studies.common.hold_out import Group, Task, domain_names, find_data_set, find_task, group_labels
 from messi.studies.common.methods import name_and_settings, with_method
-from messi.studies.common.results import Results
+from messi.studies.common.results import Results, target_class_score
 from messi.studies.common.user_study import HeldOut, UserStudy
 from messi.sweeps.choose_draw import TITLES, DrawRule
 from messi.sweeps.halving import FAILED, pauses, train_until
@@ -152,6 +153,7 @@ class Tune(SearchOptions, UserStudy):
         options = [self._options(method, draws) for method, draws in found.items()]
         return [
             self._accuracy_table(found, stated),
+            *([self._class_scores_table(found, stated)] if results.unbalanced() else []),
             self._draws_table(found, stated),
             Text("options", "\n\n".join(["## Options for a new domain", *options])),
             Text("domainbed", f"## In DomainBed's format\n\n```text\n{text}\n```", {"domainbed.tex": latex}),
@@ -218,6 +220,21 @@ class Tune(SearchOptions, UserStudy):
             provenance=stated,
             heads=("Method",),
             columns=tuple(Column(name, "up", 1) for name in (*self._targets, "Avg")),
+            groups=(tuple(rows),),
+        )
+
+    def _class_scores_table(self, found: Mapping[str, Draws], stated: Provenance) -> Table:
+        rows = (
+            Row((method,), (draws.average(), *(draws.mean_of(target_class_score(name)) for name in CLASS_SCORES)))
+            for method, draws in found.items()
+        )
+        return Table(
+            name="class_scores",
+            title="Unbalanced classes on held-out domains",
+            explanation=f"Mean over the columns of the table above, of the same draws. {EXPLANATION}",
+            provenance=stated,
+            heads=("Method",),
+            columns=(Column("Avg %", "up", 1), *CLASS_SCORES.values()),
             groups=(tuple(rows),),
         )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from messi.cli.common.results import print_held_out, print_results
+from messi.core.records import ClassScores
 from tests.reports.helpers import Sample
 
 PROTOCOL = {
@@ -72,3 +73,21 @@ def test_a_run_without_a_target_still_has_a_row(tmp_path: Path, capsys: pytest.C
         ["messi", "none", "85.0", "20", "of", "30"]
     ]
     assert "mean over" not in text
+
+
+def test_unbalanced_classes_have_their_scores_next_to_accuracy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run of an earlier version next to it has empty cells, and balanced data has no such columns."""
+    scores = ClassScores(balanced_accuracy=0.345, macro_f1=0.311, majority_share=0.8)
+    new = Sample(targets=PACS, images=False, class_scores=scores).write(tmp_path / "new")
+    old = Sample(targets={"sketch": 0.6}, images=False, seed=3).write(tmp_path / "old")
+    print_results([new])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["messi", "photo", "90.0", "34.5", "31.1", "80.0", "40", "85.0", "20", "of", "30"] in lines
+    print_held_out([old, new])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["sketch", "60.0", "40", "85.0", "20", "of", "30", "3"] in lines
+    assert ["sketch", "65.0", "34.5", "31.1", "80.0", "40", "85.0", "20", "of", "30", "0"] in lines
+    print_results([old])
+    assert "Balanced" not in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """The seam for faster implementations: which network gets which, and what is reported about it."""
 
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import nn
 
 from messi.core import gpu_kernels
+from messi.core.hardware import Hardware
 from messi.models.encoder import EncoderConfig
 from messi.models.experts import Experts
 from messi.models.fused import vit
@@ -77,9 +79,10 @@ def test_reports_what_computes_and_why_kernels_do_not(monkeypatch: pytest.Monkey
     names = [replacement.networks for replacement in REPLACEMENTS]
     assert list(implementations(CPU)) == names
     assert implementations(CPU)["vision transformers"] == "timm (no GPU)"
-    monkeypatch.setattr(gpu_kernels, "_has_triton", lambda: True)
+    ampere = Hardware(kind="cuda", capability=(8, 0), triton=True)
+    monkeypatch.setattr(gpu_kernels, "hardware_of", lambda _: ampere)
     assert set(implementations(CUDA).values()) == {"fused GPU kernels"}
-    monkeypatch.setattr(gpu_kernels, "_has_triton", lambda: False)
+    monkeypatch.setattr(gpu_kernels, "hardware_of", lambda _: replace(ampere, triton=False))
     assert implementations(CUDA)["small_cnn and tiny_cnn"] == "torch (Triton is not installed)"
 
 

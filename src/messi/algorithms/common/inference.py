@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 
 from messi.algorithms.common.base import Algorithm
+from messi.core.hardware import hardware_of
 
 
 def batch_size(device: torch.device) -> int:
@@ -13,9 +14,11 @@ def batch_size(device: torch.device) -> int:
     return 512 if device.type == "cuda" else 64
 
 
-def autocast(device: torch.device) -> torch.autocast:
-    """Return the precision of training and prediction: bfloat16 on a GPU, float32 on a CPU."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
+def autocast(device: torch.device, *, training: bool = False) -> torch.autocast:
+    """Return the precision of prediction or of training: bfloat16 on most GPUs, float32 on a CPU."""
+    hardware = hardware_of(device)
+    dtype = hardware.training_dtype if training else hardware.prediction_dtype
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 @contextmanager

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from messi.cli.common.output import Row, print_rows, say
+from messi.core.records import EvaluationRecord
+from messi.reports.class_scores import CLASS_SCORES
 from messi.reports.number_format import percent
 from messi.reports.result_tables import ResultRow, result_rows
 from messi.reports.runs import read_run
@@ -18,7 +20,8 @@ _WIDTH = 100
 def print_results(paths: Sequence[Path]) -> None:
     """Print a row for every target of every run, and mean and worst for runs with several targets."""
     results = result_rows([read_run(path) for path in paths])
-    _print_table([{"Run": result.label, **row} for result in results for row in _rows(result)])
+    unbalanced = _are_unbalanced(results)
+    _print_table([{"Run": result.label, **row} for result in results for row in _rows(result, unbalanced=unbalanced)])
     _print_better_steps(results)
     for result in results:
         if len(result.targets) > 1:
@@ -28,7 +31,8 @@ def print_results(paths: Sequence[Path]) -> None:
 def print_held_out(paths: Sequence[Path]) -> None:
     """Print runs that hold out one domain each: a row per domain, then mean and worst."""
     results = result_rows([read_run(path) for path in paths])
-    _print_table([row for result in results for row in _rows(result)])
+    unbalanced = _are_unbalanced(results)
+    _print_table([row for result in results for row in _rows(result, unbalanced=unbalanced)])
     _print_better_steps(results)
     say(f" {_mean_and_worst({result.targets[0].domain: result.targets[0].accuracy for result in results})}", "")
 
@@ -54,9 +58,9 @@ def _mean_and_worst(accuracies: Mapping[str, float]) -> str:
     return f"mean over {len(accuracies)} targets {mean} %, worst {worst} {percent(accuracies[worst])} %"
 
 
-def _rows(result: ResultRow) -> list[Row]:
+def _rows(result: ResultRow, *, unbalanced: bool) -> list[Row]:
     """Return a row for every target, or a single row for a run without targets."""
-    targets: list[Row] = [{"Target": t.domain, "Accuracy %": percent(t.accuracy), "n": t.count} for t in result.targets]
+    targets = [_target(record, unbalanced=unbalanced) for record in result.targets]
     part = result.target_part if targets else "none"
     settings = (result.selection, part, result.seed, result.recipe, result.protocol)
     rest: Row = {
@@ -64,4 +68,23 @@ def _rows(result: ResultRow) -> list[Row]:
         "Selected step": result.selected,
         **dict(zip(_SETTINGS, settings, strict=True)),
     }
-    return [{**target, **rest} for target in targets or [{"Target": "none", "Accuracy %": "", "n": ""}]]
+    return [{**target, **rest} for target in targets or [_target(None, unbalanced=unbalanced)]]
+
+
+def _target(record: EvaluationRecord | None, *, unbalanced: bool) -> Row:
+    """Return the scores on a target, with those of unbalanced classes if a row of the table has them."""
+    return {
+        "Target": record.domain if record else "none",
+        "Accuracy %": percent(record.accuracy) if record else "",
+        **(_class_scores(record) if unbalanced else {}),
+        "n": record.count if record else "",
+    }
+
+
+def _class_scores(record: EvaluationRecord | None) -> Row:
+    scores = record and record.class_scores
+    return {one.name: percent(getattr(scores, key)) if scores else "" for key, one in CLASS_SCORES.items()}
+
+
+def _are_unbalanced(results: Sequence[ResultRow]) -> bool:
+    return any(record.class_scores for result in results for record in result.targets)

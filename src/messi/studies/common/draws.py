@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from messi.core.rundir import RunDir
 from messi.reports.statistics import summarise, target_average
 from messi.reports.table import Cell
 from messi.studies.common.hold_out import Group
-from messi.studies.common.results import Results
+from messi.studies.common.results import Results, Value
 from messi.sweeps.choose_draw import RULES, DrawnRun, DrawRule, best_draw, drawn_run, mean_scores, over_targets
 from messi.sweeps.plan import Outcome
 
@@ -69,6 +70,17 @@ class Draws:
         found = {(t, seed): value for t, one in self.chosen_accuracies().items() for seed, value in enumerate(one)}
         ours = target_average(found, list(self.targets), dispersion="standard error")
         return dataclasses.replace(_state(self.outcomes), ours=ours)
+
+    def mean_of(self, value: Value) -> Cell:
+        """Return the mean over targets of a value of the chosen draws; empty if one is missing."""
+        chosen = {target: self.chosen(target) for target in self.targets}
+        runs = [
+            o for o in self.outcomes if o.state == "done" and chosen.get(str(o.labels["target"])) == o.labels["draw"]
+        ]
+        found = {(str(o.labels["target"]), int(o.labels["seed"])): value(o) for o in runs}
+        ours = target_average(found, list(self.targets), dispersion="standard error")
+        known = ours is not None and not math.isnan(ours.mean)
+        return dataclasses.replace(_state(self.outcomes), ours=ours if known else None)
 
     def state(self, target: str) -> Cell:
         """Return an empty cell with the state of the runs for a target; a paused run is not missing."""

@@ -34,6 +34,16 @@ def source_accuracy(outcome: Outcome) -> float:
     return 100 * statistics.fmean(outcome.result().source_val.values())
 
 
+def target_class_score(name: str) -> Value:
+    """Return a function that reads a score of unbalanced classes on the target in percent, the mean over domains."""
+
+    def value(outcome: Outcome) -> float:
+        found = outcome.result().class_scores.get("target", {})
+        return 100 * statistics.fmean(getattr(one, name) for one in found.values()) if found else math.nan
+
+    return value
+
+
 def diagnostic(measure: str, *, unit: float | None = None) -> Value:
     """Return a function that reads a measure from a run, in ``unit`` or in the unit of the measure's column."""
     wanted = MEASURES[measure]
@@ -71,6 +81,10 @@ class Results:
     def diagnosed(self) -> "Results":
         """Return the same results, but mark a finished run as failed if its diagnostics are missing or damaged."""
         return self.readable(_measures)
+
+    def unbalanced(self, **labels: Label) -> bool:
+        """Return whether a finished run with some labels has scores of unbalanced classes."""
+        return any(o.state == "done" and o.result().class_scores for o in self.where(**labels))
 
     def where(self, **labels: Label) -> list[Outcome]:
         """Return the runs with some labels."""

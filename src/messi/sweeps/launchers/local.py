@@ -11,6 +11,7 @@ import torch
 
 from messi.core.config import Bounds
 from messi.core.errors import unknown_name
+from messi.core.hardware import local_devices
 from messi.sweeps.launchers.common.base import Launcher
 from messi.sweeps.launchers.common.mps import shared_gpu
 from messi.sweeps.launchers.common.run_process import RunProcess
@@ -29,8 +30,7 @@ class Local(Launcher):
     def __post_init__(self) -> None:
         """Refuse devices that this machine does not have."""
         super().__post_init__()
-        gpus = torch.cuda.device_count()
-        known = ["cpu", *(["cuda"] if gpus else []), *(f"cuda:{number}" for number in range(gpus))]
+        known = list(dict.fromkeys(["cpu", *(["cuda"] if torch.cuda.device_count() else []), *local_devices()]))
         for device in self.devices:
             if device not in known:
                 raise unknown_name("device", device, known)
@@ -64,7 +64,7 @@ class Local(Launcher):
         return self.jobs or len(self._devices())
 
     def _devices(self) -> tuple[str, ...]:
-        return self.devices or tuple(f"cuda:{n}" for n in range(torch.cuda.device_count())) or ("cpu",)
+        return self.devices or tuple(local_devices())
 
 
 def _collect(plan: Plan, runs: dict[RunProcess, Planned], on_end: Callable[[Outcome], None]) -> None:
