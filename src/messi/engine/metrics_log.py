@@ -1,4 +1,4 @@
-"""The metrics of a run: loss terms and evaluations, written to the records and passed on to the observers."""
+"""The metrics of training: loss terms and evaluations, kept, passed on to the observers and, in a run, recorded."""
 
 import math
 from collections.abc import Sequence
@@ -19,35 +19,20 @@ class NonFiniteLossError(MessiError):
     """A loss is infinite or not a number."""
 
 
-class MetricsLog:
+class Metrics:
     """Keeps loss terms on the device, copies them once per interval, and still checks them for every step.
 
     A GPU copies them while training continues. They are recorded before any later record.
     """
 
-    def __init__(self, path: Path, observers: Sequence[Observer]) -> None:
-        self.path, self.observers = path, observers
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self.observers = observers
         self.terms: list[str] = []
         self.rows: list[Tensor] = []
         """One [terms] tensor for every step since the last record."""
         self._coming: tuple[int, Snapshot] | None = None
         """The step of a record whose numbers are still being copied, and these numbers."""
         self.evaluations: list[EvaluationRecord | RoleRecord] = []
-        self._files = ExitStack()
-
-    def open(self, size: int, expected: str | None = None) -> None:
-        """Continue after the first ``size`` bytes of the records, which must have the expected checksum.
-
-        Records after that are dropped: the steps that wrote them are repeated.
-        """
-        self.writer = self._files.enter_context(closing(RecordWriter(self.path, size=size, expected=expected)))
-        self.evaluations = [r for r in read_records(self.path) if isinstance(r, EvaluationRecord | RoleRecord)]
-
-    def close(self) -> None:
-        """Close the records, if they are open, and notify the observers."""
-        self._files.close()
-        for observer in self.observers:
-            observer.finished()
 
     def add(self, terms: LossTerms) -> None:
         """Keep the terms of a step, without waiting for the device."""
@@ -92,7 +77,7 @@ class MetricsLog:
         return table
 
     def write(self, record: Record) -> None:
-        """Write a record, after the pending one."""
+        """Take a record, after the pending one; evaluations are kept."""
         self._settle()
         if isinstance(record, EvaluationRecord) and not math.isfinite(record.loss):
             raise NonFiniteLossError(
@@ -101,4 +86,31 @@ class MetricsLog:
             )
         if isinstance(record, EvaluationRecord | RoleRecord):
             self.evaluations.append(record)
+
+
+class MetricsLog(Metrics):
+    """Also writes every record to the file of a run."""
+
+    def __init__(self, path: Path, observers: Sequence[Observer]) -> None:
+        super().__init__(observers)
+        self.path = path
+        self._files = ExitStack()
+
+    def open(self, size: int, expected: str | None = None) -> None:
+        """Continue after the first ``size`` bytes of the records, which must have the expected checksum.
+
+        Records after that are dropped: the steps that wrote them are repeated.
+        """
+        self.writer = self._files.enter_context(closing(RecordWriter(self.path, size=size, expected=expected)))
+        self.evaluations = [r for r in read_records(self.path) if isinstance(r, EvaluationRecord | RoleRecord)]
+
+    def close(self) -> None:
+        """Close the records, if they are open, and notify the observers."""
+        self._files.close()
+        for observer in self.observers:
+            observer.finished()
+
+    def write(self, record: Record) -> None:
+        """Write a record, after the pending one."""
+        super().write(record)
         self.writer.write(record)
