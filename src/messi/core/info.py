@@ -14,13 +14,18 @@ def version() -> str:
     return metadata.version("messi-dg")
 
 
+@functools.cache  # each takes a millisecond, and an estimator asks in every fit
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in _PACKAGES}
+
+
 def environment() -> dict[str, str]:
     """Return versions and hardware by name."""
     import torch  # noqa: PLC0415 (slow to import, and only this function needs it)
 
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return {
-        **{name: metadata.version(name) for name in _PACKAGES},
+        **_versions(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cuda": torch.version.cuda or "none",

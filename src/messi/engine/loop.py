@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from messi.algorithms.common.base import Algorithm
@@ -13,7 +12,7 @@ from messi.core.records import EvaluationRecord, Role
 from messi.core.registry import short_name
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
-from messi.core.seeding import derive_seed
+from messi.core.seeding import seed_torch
 from messi.data.loader import Loader
 from messi.engine.async_writer import AsyncWriter
 from messi.engine.averaging.averager import Averager
@@ -129,7 +128,7 @@ def advance(parts: TrainingParts, update: Updater, step: int) -> tuple[bool, boo
 
 def _take_step(parts: TrainingParts, update: Updater, step: int) -> None:
     """Take a step without waiting for the device."""
-    torch.manual_seed(derive_seed("step", parts.config.seed, step))
+    seed_torch(parts.loader.device, "step", parts.config.seed, step)
     parts.metrics.add(update(parts.loader.batch(step)))
     if parts.averager:
         parts.averager.add(step)
