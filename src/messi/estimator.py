@@ -126,6 +126,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
             classes=tuple(map(str, self.classes_)),
             domain_names=tuple(map(str, self.domains_)),
             fingerprint=digest(inputs, *indices),
+            scaling="standardise",
         )
         self.model_ = train_in_memory(self._config(), examples, device=self.device)
         self.n_iter_ = self.model_.description.step
@@ -241,7 +242,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
     def _rows(self, X: Any, *, reset: bool) -> Any:  # noqa: N803
         kinds = [np.float64, np.float32]
         rows = validate_data(self, X, reset=reset, dtype=kinds, ensure_all_finite="allow-nan")
-        return torch.from_numpy(rows.copy()).float()
+        return torch.from_numpy(rows.copy())
 
     def _answers(self, X: Any) -> Answers:  # noqa: N803
         check_is_fitted(self)

@@ -15,6 +15,7 @@ from messi.core.seeding import derive_seed
 from messi.core.tensorfile import tensors_checksum
 from messi.core.text import first_few
 from messi.data.examples import Examples, domain_indices
+from messi.data.features import constant_features, encoded, fit_spec
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
@@ -47,12 +48,22 @@ def build_run(
     _note_unseen_classes(examples, split)
     seen = seen_digests(examples, split)
     description = dataclasses.replace(describe(config, examples, split), seen=tensors_checksum(seen))
-    start = read_start(config.start, folder, description) if config.start else None
+    spec = fitted_spec(config, examples, split)
+    start = read_start(config.start, folder, description, spec) if config.start else None
     stopwatch = Stopwatch(device)
     tensorboard = TensorBoard(folder.path / "tensorboard", RULES[config.training.selection].role)
     metrics = MetricsLog(folder.records, [tensorboard, stopwatch, *observers])
     parts = build_training(
-        config, examples, split, device, description, metrics, stopwatch=stopwatch, start=start, capture=capture
+        config,
+        examples,
+        split,
+        spec,
+        device,
+        description=description,
+        metrics=metrics,
+        stopwatch=stopwatch,
+        start=start,
+        capture=capture,
     )
     return RunParts(**{**vars(parts), "folder": folder, "metrics": metrics, "seen": seen})
 
@@ -61,10 +72,11 @@ def build_training(
     config: RunConfig,
     examples: Examples,
     split: Split,
+    spec: InputSpec,
     device: torch.device,
+    *,
     description: RunDescription,
     metrics: Metrics,
-    *,
     stopwatch: Stopwatch,
     start: Start | None = None,
     capture: bool = True,
@@ -82,8 +94,7 @@ def build_training(
             "selection 'oracle' requires a target and validates on the part of it that is not tested; name a --target "
             "and add --target-part in."
         )
-    spec = config.encoder.input_spec(examples.input_shape)
-    sealed = SealedData(placed(examples, device), split)
+    sealed = SealedData(placed(encoded(examples, spec), device), split)
     loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     algorithm = _initialised(config, task, start)
@@ -103,6 +114,20 @@ def build_training(
         capture=capture,
         description=description,
     )
+
+
+def fitted_spec(config: RunConfig, examples: Examples, split: Split) -> InputSpec:
+    """Return the format of the encoder's input; that of features is fitted to the source training part."""
+    spec = config.encoder.input_spec(examples.input_shape)
+    if isinstance(examples.inputs, Images):
+        return spec
+    train = torch.cat(list(split.train.values()))
+    if examples.scaling == "standardise" and (names := constant_features(examples.inputs, train, examples.columns)):
+        LogProgress().noted(
+            "Some features have the same value in all training examples, so the model learns nothing from them: "
+            f"{first_few(names, 10)}."
+        )
+    return fit_spec(examples.inputs, train, examples.columns, examples.scaling)
 
 
 def _initialised(config: RunConfig, task: Task, start: Start | None) -> Algorithm:
