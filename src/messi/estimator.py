@@ -1,12 +1,14 @@
 """A scikit-learn classifier for features from several domains; it trains in memory, with the steps of a run."""
 
 import dataclasses
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, check_consistent_length, check_random_state, column_or_1d
@@ -14,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
+from messi.core.config import Config
 from messi.core.errors import MessiError
 from messi.core.registry import short_name
 from messi.data.augment import Augmentation
@@ -34,19 +37,50 @@ _NESTED = "algorithm__"
 """The prefix of the method's own settings."""
 
 
+_Type = Literal[
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "str", "object"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels(Config):
+    """Classes or domains as the user gave them, to be saved with a model, which has only their names."""
+
+    values: tuple[Any, ...]
+    type: _Type
+    """Their numpy type."""
+
+    @classmethod
+    def of(cls, labels: Any) -> Self:
+        """Return what can be saved: other than numbers, True and False, they become text."""
+        if labels.dtype.name in get_args(_Type) and all(isinstance(v, bool | int | float | str) for v in labels.tolist()):
+            return cls(values=tuple(labels.tolist()), type=labels.dtype.name)
+        return cls(values=tuple(map(str, labels)), type="str")
+
+    @staticmethod
+    def read(values: Any, names: Sequence[str]) -> Any:
+        """Return the labels that :meth:`of` stored, if they are those with these names; without any, the names."""
+        if values is None:
+            return np.array(names)
+        stored = Labels.from_dict(values)
+        try:
+            labels = np.array(stored.values, stored.type)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise MessiError(f"The labels in the file are not of the type {stored.type}; save it again.") from error
+        if [str(label) for label in labels] != list(names):
+            raise MessiError("The labels in the file are not those of its model; save it again.")
+        return labels
+
+
 @dataclass(frozen=True, kw_only=True)
 class GivenData(DataConfig):
-    """The entry for the data in the config of an estimator's model: only what it needs to name classes and domains."""
+    """The data of an estimator in the config of its model: only what its model file lacks."""
 
     backbone: ClassVar[str] = "mlp"
     augmentation: ClassVar[Augmentation] = "none"
 
-    classes: tuple[Any, ...]
-    """The classes as the user gave them: numbers, text, or True and False."""
-    classes_type: str
-    """Their numpy type."""
-    domains: tuple[Any, ...]
-    domains_type: str
+    classes: Labels
+    domains: Labels
 
     def load(self, progress: DataProgress | None = None) -> Examples:  # noqa: ARG002 (nothing to report)
         """Refuse: the data was in memory."""
@@ -115,10 +149,9 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
         inputs = self._rows(X, reset=True)
         y = validate_data(self, y=y)
         check_classification_targets(y)
-        domains = np.full(len(inputs), "all") if domains is None else column_or_1d(domains)
-        check_consistent_length(X, y, domains)
+        check_consistent_length(inputs, y, domains)
         self.classes_, labels = np.unique(y, return_inverse=True)
-        self.domains_, groups = np.unique(domains, return_inverse=True)
+        self.domains_, groups = _distinct("all" if domains is None else domains, len(y))
         indices = torch.from_numpy(labels), torch.from_numpy(groups)
         examples = Examples(
             inputs,
@@ -179,8 +212,8 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
             random_state=config["seed"],
         )
         data = config["data"]
-        estimator.classes_ = np.array(data.get("classes", model.classes), data.get("classes_type"))
-        estimator.domains_ = np.array(data.get("domains", model.description.sources), data.get("domains_type"))
+        estimator.classes_ = Labels.read(data.get("classes"), model.classes)
+        estimator.domains_ = Labels.read(data.get("domains"), model.description.sources)
         estimator.n_features_in_ = model.spec.shape[0]
         estimator.n_iter_ = model.description.step
         estimator.model_ = model
@@ -228,10 +261,8 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
             seed = check_random_state(seed).randint(2**31)
         return RunConfig(
             data=GivenData(
-                classes=tuple(self.classes_.tolist()),
-                classes_type=self.classes_.dtype.str,
-                domains=tuple(self.domains_.tolist()),
-                domains_type=self.domains_.dtype.str,
+                classes=Labels.of(self.classes_),
+                domains=Labels.of(self.domains_),
             ),
             algorithm=self._algorithm_config(),
             encoder=EncoderConfig(backbone=self.backbone),
@@ -242,11 +273,19 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
     def _rows(self, X: Any, *, reset: bool) -> Any:  # noqa: N803
         kinds = [np.float64, np.float32]
         rows = validate_data(self, X, reset=reset, dtype=kinds, ensure_all_finite="allow-nan")
-        return torch.from_numpy(rows.copy())
+        return torch.from_numpy(np.require(rows, requirements=["C", "W"]))  # torch refuses read-only and reversed arrays
 
     def _answers(self, X: Any) -> Answers:  # noqa: N803
         check_is_fitted(self)
         return self.model_.predict(self._rows(X, reset=False))
+
+
+def _distinct(domains: Any, number: int) -> tuple[Any, Any]:
+    """Return the distinct domains and the index of each example's; a single one stands for all examples."""
+    domains = np.full(number, domains) if isinstance(domains, str) else column_or_1d(domains)
+    if missing := np.flatnonzero(pd.isna(domains)).tolist():
+        raise ValueError(f"domains must not be missing, but that of row {missing[0]}, counted from 0, is.")
+    return np.unique(domains, return_inverse=True)
 
 
 def _plain(value: Any) -> Any:

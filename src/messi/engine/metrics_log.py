@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ class Metrics:
 
     A GPU copies them while training continues. They are recorded before any later record.
     """
+
+    kept: ClassVar[str] = ""
+    """What an error says of the state before it."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self.observers = observers
@@ -71,8 +75,8 @@ class Metrics:
             for name, value in zip(self.terms, row, strict=True):
                 if not math.isfinite(value):
                     raise NonFiniteLossError(
-                        f"The loss term '{name}' is {value} at step {row_step}. The last checkpoint before it is "
-                        "kept; a lower learning rate or a lower weight of the term usually helps."
+                        f"The loss term '{name}' is {value} at step {row_step}.{self.kept} A lower learning rate or a "
+                        "lower weight of the term usually helps."
                     )
         return table
 
@@ -82,7 +86,7 @@ class Metrics:
         if isinstance(record, EvaluationRecord) and not math.isfinite(record.loss):
             raise NonFiniteLossError(
                 f"The {record.role} loss on '{record.domain}' is {record.loss} at step {record.step}: the weights are "
-                "no longer finite. The last checkpoint before it is kept; lower the learning rate."
+                f"no longer finite.{self.kept} Lower the learning rate."
             )
         if isinstance(record, EvaluationRecord | RoleRecord):
             self.evaluations.append(record)
@@ -90,6 +94,8 @@ class Metrics:
 
 class MetricsLog(Metrics):
     """Also writes every record to the file of a run."""
+
+    kept = " The last checkpoint before it is kept."
 
     def __init__(self, path: Path, observers: Sequence[Observer]) -> None:
         super().__init__(observers)
