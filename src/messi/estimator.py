@@ -20,8 +20,10 @@ from messi.core.config import Config
 from messi.core.errors import MessiError
 from messi.core.registry import short_name
 from messi.data.augment import Augmentation
+from messi.data.cells import FRAME, from_frame, read_frame, read_rows
 from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples, digest
+from messi.data.features import Rows
 from messi.data.progress import DataProgress
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.in_memory import train_in_memory
@@ -146,19 +148,20 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, domains: Any = None) -> Self:  # noqa: N803 (scikit-learn's name)
         """Train on rows X [N, columns] of classes y [N] and domains [N]; without ``domains``, all are of one domain."""
-        inputs = self._rows(X, reset=True)
+        rows = self._rows(X, reset=True)
         y = validate_data(self, y=y)
         check_classification_targets(y)
-        check_consistent_length(inputs, y, domains)
+        check_consistent_length(rows, y, domains)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self.domains_, groups = _distinct("all" if domains is None else domains, len(y))
         indices = torch.from_numpy(labels), torch.from_numpy(groups)
         examples = Examples(
-            inputs,
+            rows.values,
             *indices,
             classes=tuple(map(str, self.classes_)),
             domain_names=tuple(map(str, self.domains_)),
-            fingerprint=digest(inputs, *indices),
+            fingerprint=digest(rows.values, *indices),
+            columns=rows.columns,
             scaling="standardise",
         )
         self.model_ = train_in_memory(self._config(), examples, device=self.device)
@@ -214,7 +217,10 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
         data = config["data"]
         estimator.classes_ = Labels.read(data.get("classes"), model.classes)
         estimator.domains_ = Labels.read(data.get("domains"), model.description.sources)
-        estimator.n_features_in_ = model.spec.shape[0]
+        names = [column.name for column in model.spec.columns]
+        estimator.n_features_in_ = len(names) or model.spec.shape[0]
+        if names != [str(place) for place in range(len(names))]:  # the names of columns that had none
+            estimator.feature_names_in_ = np.array(names, object)
         estimator.n_iter_ = model.description.step
         estimator.model_ = model
         return estimator
@@ -270,14 +276,41 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
             seed=_plain(seed),
         )
 
-    def _rows(self, X: Any, *, reset: bool) -> Any:  # noqa: N803
+    def _rows(self, X: Any, *, reset: bool) -> Rows:  # noqa: N803
+        """Return the rows for training (``reset``) or for prediction; those of a data frame are found by name."""
+        if getattr(X, "ndim", 2) > 2:
+            raise ValueError(
+                f"DomainClassifier takes a table of features [N, columns], but X has the shape {list(X.shape)}; train on "
+                "images with messi.run."
+            )
+        if reset and _has_names(X):
+            validate_data(self, X, skip_check_array=True)
+            return _frame_rows(X)
+        if not reset and _has_names(X) and hasattr(self, "feature_names_in_"):
+            return read_frame(X, self.model_.spec.columns)
         kinds = [np.float64, np.float32]
-        rows = validate_data(self, X, reset=reset, dtype=kinds, ensure_all_finite="allow-nan")
-        return torch.from_numpy(np.require(rows, requirements=["C", "W"]))  # torch refuses read-only and reversed arrays
+        values = validate_data(self, X, reset=reset, dtype=kinds, ensure_all_finite="allow-nan")
+        # torch takes no arrays that are read-only or have reversed rows.
+        return Rows(torch.from_numpy(np.require(values, requirements=["C", "W"])), ())
 
     def _answers(self, X: Any) -> Answers:  # noqa: N803
         check_is_fitted(self)
         return self.model_.predict(self._rows(X, reset=False))
+
+
+def _has_names(X: Any) -> bool:  # noqa: N803
+    """Return whether X is a data frame whose columns have names; scikit-learn ignores other names than text."""
+    return isinstance(X, pd.DataFrame) and all(isinstance(name, str) for name in X.columns)
+
+
+def _frame_rows(frame: pd.DataFrame) -> Rows:
+    """Return the rows of a data frame; text and values of pandas' type for categories are categories."""
+    if not len(frame):
+        raise ValueError("X has no rows; give at least one.")
+    if twice := frame.columns[frame.columns.duplicated()].tolist():
+        raise ValueError(f"X has two columns named '{twice[0]}'; rename one.")
+    chosen = [name for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
+    return read_rows(from_frame(frame), FRAME, kinds=dict.fromkeys(chosen, "categories"), named=chosen)
 
 
 def _distinct(domains: Any, number: int) -> tuple[Any, Any]:
