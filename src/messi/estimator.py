@@ -40,7 +40,19 @@ _NESTED = "algorithm__"
 
 
 _Type = Literal[
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "str", "object"
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+    "str",
+    "object",
 ]
 
 
@@ -55,7 +67,9 @@ class Labels(Config):
     @classmethod
     def of(cls, labels: Any) -> Self:
         """Return what can be saved: other than numbers, True and False, they become text."""
-        if labels.dtype.name in get_args(_Type) and all(isinstance(v, bool | int | float | str) for v in labels.tolist()):
+        if labels.dtype.name in get_args(_Type) and all(
+            isinstance(v, bool | int | float | str) for v in labels.tolist()
+        ):
             return cls(values=tuple(labels.tolist()), type=labels.dtype.name)
         return cls(values=tuple(map(str, labels)), type="str")
 
@@ -86,7 +100,9 @@ class GivenData(DataConfig):
 
     def load(self, progress: DataProgress | None = None) -> Examples:  # noqa: ARG002 (nothing to report)
         """Refuse: the data was in memory."""
-        raise MessiError("This model was trained by DomainClassifier.fit, whose data was not saved; name it with --data.")
+        raise MessiError(
+            "This model was trained by DomainClassifier.fit, whose data was not saved; name it with --data."
+        )
 
 
 class DomainClassifier(ClassifierMixin, BaseEstimator):
@@ -148,9 +164,9 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, domains: Any = None) -> Self:  # noqa: N803 (scikit-learn's name)
         """Train on rows X [N, columns] of classes y [N] and domains [N]; without ``domains``, all are of one domain."""
-        rows = self._rows(X, reset=True)
-        y = validate_data(self, y=y)
+        y = validate_data(self, y=y)  # before X: it forgets the names of features
         check_classification_targets(y)
+        rows = self._rows(X, reset=True)
         check_consistent_length(rows, y, domains)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self.domains_, groups = _distinct("all" if domains is None else domains, len(y))
@@ -307,8 +323,6 @@ def _frame_rows(frame: pd.DataFrame) -> Rows:
     """Return the rows of a data frame; text and values of pandas' type for categories are categories."""
     if not len(frame):
         raise ValueError("X has no rows; give at least one.")
-    if twice := frame.columns[frame.columns.duplicated()].tolist():
-        raise ValueError(f"X has two columns named '{twice[0]}'; rename one.")
     chosen = [name for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
     return read_rows(from_frame(frame), FRAME, kinds=dict.fromkeys(chosen, "categories"), named=chosen)
 

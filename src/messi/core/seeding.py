@@ -24,7 +24,9 @@ def generator(*parts: int | str) -> torch.Generator:
 def seed_torch(device: torch.device, *parts: int | str) -> None:
     """Seed torch's own generators by ``parts``, for a step on ``device``."""
     seed = derive_seed(*parts)
-    if device.type == "cpu":  # torch.manual_seed would note the caller's stack for a later GPU, which takes a millisecond
+    if (
+        device.type == "cpu"
+    ):  # torch.manual_seed would note the caller's stack for a later GPU, which takes a millisecond
         torch.default_generator.manual_seed(seed)
     else:
         torch.manual_seed(seed)

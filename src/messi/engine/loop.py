@@ -169,9 +169,7 @@ def _evaluate_and_select(parts: TrainingParts, step: int) -> bool:
     return select(metrics.evaluations, rule).step == step
 
 
-def model_description(
-    parts: TrainingParts, step: int, averaged: tuple[int, int] | None = None
-) -> ModelDescription:
+def model_description(parts: TrainingParts, step: int, averaged: tuple[int, int] | None = None) -> ModelDescription:
     """Return the description of a model file with the weights after a step, or with averaged weights."""
     return ModelDescription(
         **vars(parts.description),
