@@ -7,7 +7,7 @@ import messi
 
 ROOMS = (
     {"cli"},
-    {"api"},
+    {"api", "estimator"},
     {"experiments"},
     {"studies"},
     {"reports", "sweeps"},

@@ -15,6 +15,9 @@ from messi.evaluation.model import Model as Model
 from messi.evaluation.model import load as load
 from messi.models.encoder import EncoderConfig as EncoderConfig
 
+# A scikit-learn estimator.
+from messi.estimator import DomainClassifier as DomainClassifier
+
 # Compare methods, and plans of your own runs.
 from messi.api import Compared as Compared
 from messi.api import compare as compare

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from sklearn import config_context
 
 from .blocks import DOCS, blocks, run_page
 
@@ -19,7 +20,8 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pyt
     folder = tmp_path / "reader"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    run_page(page)
+    with config_context():  # restores scikit-learn's settings
+        run_page(page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

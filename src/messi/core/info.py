@@ -14,6 +14,11 @@ def version() -> str:
     return metadata.version("messi-dg")
 
 
+@functools.cache  # each takes a millisecond, and an estimator asks in every fit
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in _PACKAGES}
+
+
 def environment() -> dict[str, str]:
     """Return versions and hardware by name."""
     import torch  # noqa: PLC0415 (slow to import, and only this function needs it)
@@ -22,7 +27,7 @@ def environment() -> dict[str, str]:
 
     gpus = [name for device in local_devices() if (name := hardware_of(torch.device(device)).name)]
     return {
-        **{name: metadata.version(name) for name in _PACKAGES},
+        **_versions(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cuda": torch.version.cuda or "none",

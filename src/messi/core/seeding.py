@@ -21,6 +21,17 @@ def generator(*parts: int | str) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed(*parts))
 
 
+def seed_torch(device: torch.device, *parts: int | str) -> None:
+    """Seed torch's own generators by ``parts``, for a step on ``device``."""
+    seed = derive_seed(*parts)
+    if (
+        device.type == "cpu"
+    ):  # torch.manual_seed would note the caller's stack for a later GPU, which takes a millisecond
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
+
+
 @contextmanager
 def deterministic(*, enabled: bool = True) -> Iterator[None]:
     """Allow only deterministic kernels inside the block; restore the caller's settings and random state after it."""

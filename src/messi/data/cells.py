@@ -42,6 +42,9 @@ class Source:
         return f"row {row + self.first_row} of {self.name}, column '{column}'"
 
 
+FRAME = Source("the data frame, counted from 0", 0)
+
+
 def read_rows(cells: Cells, source: Source, *, kinds: Mapping[str, Kind], named: Collection[str] = ()) -> Rows:
     """Return the columns as numbers and categories.
 
@@ -72,9 +75,8 @@ def read_known(cells: Cells, wanted: Sequence[Column], source: Source) -> Rows:
 
 def read_frame(frame: Any, wanted: Sequence[Column]) -> Rows:
     """Return the rows of a pandas data frame; the columns of a model whose features have no names are in its order."""
-    source = Source("the data frame, counted from 0", 0)
     cells = from_frame(frame)
-    return read_known(cells, wanted, source) if wanted else read_rows(cells, source, kinds={})
+    return read_known(cells, wanted, FRAME) if wanted else read_rows(cells, FRAME, kinds={})
 
 
 def from_frame(frame: Any) -> dict[str, "pyarrow.ChunkedArray"]:

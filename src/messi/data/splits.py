@@ -56,10 +56,13 @@ def make_split(
     *,
     sources: Sequence[int] = (),
     seed: int,
+    share_small: bool = False,
 ) -> Split:
     """Return the official split, or hold ``targets`` out and set a fraction of every source domain aside.
 
-    The sources are all other domains unless they are named.
+    The sources are all other domains unless they are named. With ``share_small``, a source domain that is too small for
+    the fraction to be a whole example is trained on and validated on as a whole; otherwise its last example is set
+    aside.
     """
     if config.split == "official":
         if targets or sources:
@@ -74,10 +77,16 @@ def make_split(
     halves = {}
     for domain in (*sources, *targets):
         members = (examples.domains == domain).nonzero().squeeze(1)
-        needed = 1 if domain in targets and config.target_part == "all" else 2
+        shared = share_small and domain not in targets
+        needed = 1 if shared or (domain in targets and config.target_part == "all") else 2
         if len(members) < needed:
             raise _too_few(examples.domain_names[domain], len(members), needed, is_target=domain in targets)
         held = _held_out(examples.labels[members], config, seed, domain)
+        if shared and not held.any():
+            halves[domain] = (members, members)
+            continue
+        if not held.any():
+            held[-1] = True
         halves[domain] = (members[~held], members[held])
     whole = {d: torch.cat(halves[d]).sort().values for d in targets}
     return Split(
@@ -137,8 +146,6 @@ def _held_out(labels: Tensor, config: SplitConfig, seed: int, domain: int) -> Te
     split = domainbed_split if config.split == "domainbed" else stratified_split
     held = torch.zeros(len(labels), dtype=torch.bool)
     held[split(labels, config.validation_fraction, seed, domain)] = True
-    if not held.any():
-        held[-1] = True
     return held
 
 

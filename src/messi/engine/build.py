@@ -1,4 +1,4 @@
-"""Build the parts of a run from its config: device, split, data, sampler, model, optimizer."""
+"""Build the parts of training and of a run from a config: device, split, data, sampler, model, optimizer."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ from messi.data.seen_examples import seen_digests
 from messi.data.splits import Split, make_split
 from messi.engine.averaging.choice import make_averager
 from messi.engine.config import RunConfig
-from messi.engine.loop import RunParts
-from messi.engine.metrics_log import MetricsLog
+from messi.engine.loop import RunParts, TrainingParts
+from messi.engine.metrics_log import Metrics, MetricsLog
 from messi.engine.observers import Observer, Stopwatch, TensorBoard
 from messi.engine.start import Start, read_start
 from messi.engine.stepper import AdamStepper
@@ -45,7 +45,45 @@ def build_run(
     capture: bool = True,
 ) -> RunParts:
     """Build the parts of a run from its resolved config, without writing anything."""
-    training, split = config.training, split_of(config, examples)
+    split = split_of(config, examples)
+    _note_unseen_classes(examples, split)
+    seen = seen_digests(examples, split)
+    description = dataclasses.replace(describe(config, examples, split), seen=tensors_checksum(seen))
+    spec = fitted_spec(config, examples, split)
+    start = read_start(config.start, folder, description, spec) if config.start else None
+    stopwatch = Stopwatch(device)
+    tensorboard = TensorBoard(folder.path / "tensorboard", RULES[config.training.selection].role)
+    metrics = MetricsLog(folder.records, [tensorboard, stopwatch, *observers])
+    parts = build_training(
+        config,
+        examples,
+        split,
+        spec,
+        device,
+        description=description,
+        metrics=metrics,
+        stopwatch=stopwatch,
+        start=start,
+        capture=capture,
+    )
+    return RunParts(**{**vars(parts), "folder": folder, "metrics": metrics, "seen": seen})
+
+
+def build_training(
+    config: RunConfig,
+    examples: Examples,
+    split: Split,
+    spec: InputSpec,
+    device: torch.device,
+    *,
+    description: RunDescription,
+    metrics: Metrics,
+    stopwatch: Stopwatch,
+    start: Start | None = None,
+    capture: bool = True,
+) -> TrainingParts:
+    """Build what trains on a split of the examples, from a resolved config; the description is completed."""
+    training = config.training
     validation = RULES[training.selection].role
     if not split.of(validation):
         raise MessiError(
@@ -57,38 +95,29 @@ def build_run(
             "selection 'oracle' requires a target and validates on the part of it that is not tested; name a --target "
             "and add --target-part in."
         )
-    _note_unseen_classes(examples, split)
-    spec = _input_spec(config, examples, split)
     sealed = SealedData(placed(encoded(examples, spec), device), split)
     loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
-    seen = seen_digests(examples, split)
-    description = _description(config, examples, split, tensors_checksum(seen))
-    start = read_start(config.start, folder, description, spec) if config.start else None
     algorithm = _initialised(config, task, start)
     description = dataclasses.replace(
         description, start=start.checksum if start else None, initial=tensors_checksum(algorithm.state_dict())
     )
     algorithm.to(device)
-    stopwatch = Stopwatch(device)
-    tensorboard = TensorBoard(folder.path / "tensorboard", validation)
-    return RunParts(
-        folder=folder,
+    return TrainingParts(
         config=config,
         algorithm=algorithm,
         stepper=AdamStepper(algorithm, training),
         averager=make_averager(algorithm, training, num_classes=task.num_classes),
         loader=loader,
-        metrics=MetricsLog(folder.records, [tensorboard, stopwatch, *observers]),
+        metrics=metrics,
         stopwatch=stopwatch,
         task=task,
         capture=capture,
-        seen=seen,
         description=description,
     )
 
 
-def _input_spec(config: RunConfig, examples: Examples, split: Split) -> InputSpec:
+def fitted_spec(config: RunConfig, examples: Examples, split: Split) -> InputSpec:
     """Return the format of the encoder's input; that of features is fitted to the source training part."""
     spec = config.encoder.input_spec(examples.input_shape)
     if isinstance(examples.inputs, Images):
@@ -127,11 +156,11 @@ def _note_unseen_classes(examples: Examples, split: Split) -> None:
         )
 
 
-def split_of(config: RunConfig, examples: Examples) -> Split:
-    """Return the roles of the examples in a run, given its resolved config."""
+def split_of(config: RunConfig, examples: Examples, *, share_small: bool = False) -> Split:
+    """Return the roles of the examples in a run, given its resolved config; ``share_small`` as in ``make_split``."""
     targets, sources = (domain_indices(examples, names) for names in (config.target, config.sources))
     seed = config.seed if config.split_seed is None else config.split_seed
-    return make_split(examples, targets, config.training, sources=sources, seed=seed)
+    return make_split(examples, targets, config.training, sources=sources, seed=seed, share_small=share_small)
 
 
 def loader_of(
@@ -171,12 +200,12 @@ def pick_device(name: str | None) -> torch.device:
     return device
 
 
-def _description(config: RunConfig, examples: Examples, split: Split, seen: str) -> RunDescription:
+def describe(config: RunConfig, examples: Examples, split: Split) -> RunDescription:
+    """Describe training on a split of the examples, before its start."""
     return RunDescription(
         config=config.to_dict(),
         version=version(),
         data=examples.fingerprint,
-        seen=seen,
         classes=examples.classes,
         sources=tuple(examples.domain_names[domain] for domain in split.train),
         target=tuple(examples.domain_names[domain] for domain in split.target),

@@ -15,7 +15,7 @@ from messi.diagnostics.routing import mean_routing_by_class
 from messi.engine.async_writer import Snapshot
 from messi.engine.averaging.averager import Averager
 from messi.engine.averaging.batch_norm import reestimate
-from messi.engine.loop import RunParts, measure, model_description, validation_roles
+from messi.engine.loop import RunParts, TrainingParts, measure, model_description, validation_roles
 from messi.engine.recipes import recipe_of
 from messi.evaluation.measure import predict_role
 from messi.evaluation.model import read_weights, save_model
@@ -50,7 +50,13 @@ class Chosen:
 
 def finish(parts: RunParts) -> None:
     """Finish a run after its last step."""
-    finish_with(parts, _save_average(parts, parts.averager) if parts.averager else _select(parts))
+    if parts.averager:
+        chosen = install_average(parts, parts.averager)
+        weights = Snapshot(parts.algorithm.state_dict()).wait()
+        save_model(parts.folder.model, weights, model_description(parts, chosen.step, chosen.averaged_steps))
+    else:  # the model was saved when the step was evaluated
+        chosen = select_step(parts)
+    finish_with(parts, chosen)
 
 
 def finish_with(parts: RunParts, chosen: Chosen) -> None:
@@ -75,23 +81,21 @@ def finish_with(parts: RunParts, chosen: Chosen) -> None:
     parts.folder.finish(result, parts.metrics.writer.checksum)
 
 
-def _select(parts: RunParts) -> Chosen:
-    """Select a step, whose model was saved when it was evaluated."""
+def select_step(parts: TrainingParts) -> Chosen:
+    """Select the step whose weights become the model."""
     selected = select(parts.metrics.evaluations, parts.config.training.selection)
     return Chosen(selected.rule, selected.step)
 
 
-def _save_average(parts: RunParts, averager: Averager) -> Chosen:
+def install_average(parts: TrainingParts, averager: Averager) -> Chosen:
+    """Give the averaged weights to the method, with BatchNorm statistics that fit them."""
     average = averager.average()
     averager.install(average)
     # The batches that training would have continued with.
     last = max(record.step for record in parts.metrics.evaluations)
     steps = range(last + 1, last + 1 + BATCH_NORM_BATCHES)
     reestimate(parts.algorithm, (parts.loader.batch(step).inputs for step in steps))
-    chosen = Chosen(parts.config.training.averaging, average.last, (average.first, average.last))
-    weights = Snapshot(parts.algorithm.state_dict()).wait()
-    save_model(parts.folder.model, weights, model_description(parts, chosen.step, chosen.averaged_steps))
-    return chosen
+    return Chosen(parts.config.training.averaging, average.last, (average.first, average.last))
 
 
 def _evaluate(parts: RunParts, chosen: Chosen) -> dict[Role, dict[int, Predictions]]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from messi.algorithms.common.base import Algorithm
@@ -14,7 +13,7 @@ from messi.core.records import EvaluationRecord, Role
 from messi.core.registry import short_name
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
-from messi.core.seeding import derive_seed
+from messi.core.seeding import seed_torch
 from messi.data.loader import Loader
 from messi.engine.async_writer import AsyncWriter
 from messi.engine.averaging.averager import Averager
@@ -22,7 +21,7 @@ from messi.engine.capture import Updater
 from messi.engine.checkpoint import Checkpoint, load_checkpoint
 from messi.engine.config import RunConfig
 from messi.engine.interrupt import Interrupted, stop_on_signal
-from messi.engine.metrics_log import MetricsLog
+from messi.engine.metrics_log import Metrics, MetricsLog
 from messi.engine.observers import Stopwatch
 from messi.engine.stepper import AdamStepper
 from messi.evaluation.measure import evaluation_records, predict_role, role_record
@@ -32,10 +31,9 @@ from messi.evaluation.selection import RULES, select
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunParts:
-    """The parts of one run."""
+class TrainingParts:
+    """What training needs; none of it is on disk."""
 
-    folder: RunDir
     config: RunConfig
     """A resolved config."""
     algorithm: Algorithm
@@ -43,15 +41,23 @@ class RunParts:
     averager: Averager | None
     """None if the weights of a single step become the model."""
     loader: Loader
-    metrics: MetricsLog
+    metrics: Metrics
     stopwatch: Stopwatch
     task: Task
     capture: bool
     """Whether steps may be captured as a CUDA graph."""
+    description: RunDescription
+    """Saved with the selected model and, in a run, as ``run.json``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunParts(TrainingParts):
+    """The parts of one run: those of its training, and its folder."""
+
+    folder: RunDir
+    metrics: MetricsLog
     seen: dict[str, Tensor]
     """Digests of the examples in each role except the target."""
-    description: RunDescription
-    """Saved as ``run.json`` and with the selected model."""
 
 
 def train(parts: RunParts, until: int | None = None) -> bool:
@@ -68,25 +74,17 @@ def train(parts: RunParts, until: int | None = None) -> bool:
         metrics=metrics,
         averager=parts.averager,
     )
-    parts.algorithm.train()
-    update = Updater(parts.algorithm, parts.stepper, parts.loader.device, capture=parts.capture)
-    for observer in metrics.observers:
-        observer.started(done, training.steps)
+    update = begin_training(parts, done)
     with stop_on_signal() as stop, AsyncWriter() as writer:
-        for step in _remaining_steps(parts, done, until or training.steps):
+        for step in remaining_steps(parts, done, until or training.steps):
             writer.check()
-            last = step == training.steps
-            _take_step(parts, update, step)
-            if step % training.log_every == 0 or last:
-                metrics.flush(step)
-            evaluated = step % training.evaluate_every == 0 or last
-            selected = evaluated and _evaluate_and_select(parts, step)
+            evaluated, selected = advance(parts, update, step)
             stopping = bool(stop)  # read once: a signal after the checkpoint waits for the next one
             if evaluated or stopping:
                 _save(parts, writer, step, selected=selected)
             for observer in metrics.observers:
                 observer.stepped(step)
-            if stopping and not last:
+            if stopping and step < training.steps:
                 writer.wait()
                 progress = f"{_name(parts)} after step {step} of {training.steps}"
                 raise Interrupted(f"Stopped {progress}; the state is saved.", stop.signal)
@@ -98,27 +96,46 @@ def _name(parts: RunParts) -> str:
     return f"{short_name(parts.config.algorithm.name)} with target {'+'.join(parts.description.target) or 'none'}"
 
 
-def _remaining_steps(parts: RunParts, done: int, last: int) -> Iterator[int]:
+def begin_training(parts: TrainingParts, done: int = 0) -> Updater:
+    """Prepare for the steps after ``done``, and return what takes them."""
+    parts.algorithm.train()
+    for observer in parts.metrics.observers:
+        observer.started(done, parts.config.training.steps)
+    return Updater(parts.algorithm, parts.stepper, parts.loader.device, capture=parts.capture)
+
+
+def remaining_steps(parts: TrainingParts, done: int, last: int) -> Iterator[int]:
+    """Yield the steps after ``done`` up to ``last``, or until the average is complete."""
     for step in range(done + 1, last + 1):
         if _averaged(parts):
             return
         yield step
 
 
-def _averaged(parts: RunParts) -> bool:
+def _averaged(parts: TrainingParts) -> bool:
     """Return whether the average is complete, so that no further step can change it."""
     return parts.averager is not None and parts.averager.ended
 
 
-def _take_step(parts: RunParts, update: Updater, step: int) -> None:
+def advance(parts: TrainingParts, update: Updater, step: int) -> tuple[bool, bool]:
+    """Take a step, log and evaluate where due; return whether the step was evaluated and whether it is the best."""
+    training, last = parts.config.training, step == parts.config.training.steps
+    _take_step(parts, update, step)
+    if step % training.log_every == 0 or last:
+        parts.metrics.flush(step)
+    evaluated = step % training.evaluate_every == 0 or last
+    return evaluated, evaluated and _evaluate_and_select(parts, step)
+
+
+def _take_step(parts: TrainingParts, update: Updater, step: int) -> None:
     """Take a step without waiting for the device."""
-    torch.manual_seed(derive_seed("step", parts.config.seed, step))
+    seed_torch(parts.loader.device, "step", parts.config.seed, step)
     parts.metrics.add(update(parts.loader.batch(step)))
     if parts.averager:
         parts.averager.add(step)
 
 
-def measure(parts: RunParts, role: Role, step: int, *, averaged: bool = False) -> dict[int, Predictions]:
+def measure(parts: TrainingParts, role: Role, step: int, *, averaged: bool = False) -> dict[int, Predictions]:
     """Predict every domain in a role, record the metrics and return the predictions."""
     predictions = predict_role(parts.algorithm, parts.loader, role)
     data = parts.loader.data
@@ -130,13 +147,13 @@ def measure(parts: RunParts, role: Role, step: int, *, averaged: bool = False) -
     return predictions
 
 
-def validation_roles(parts: RunParts) -> list[Role]:
+def validation_roles(parts: TrainingParts) -> list[Role]:
     """Return the roles that have data and may be read during training."""
     roles: tuple[Role, ...] = ("source_val", "unseen_val")
     return [role for role in roles if parts.loader.data.domains(role)]
 
 
-def _evaluate_and_select(parts: RunParts, step: int) -> bool:
+def _evaluate_and_select(parts: TrainingParts, step: int) -> bool:
     """Evaluate the model and return whether it is the best so far; with averaged weights, no step is selected."""
     metrics, rule = parts.metrics, parts.config.training.selection
     parts.stopwatch.pause()
@@ -154,11 +171,11 @@ def _evaluate_and_select(parts: RunParts, step: int) -> bool:
     return select(metrics.evaluations, rule).step == step
 
 
-def model_description(parts: RunParts, step: int, averaged: tuple[int, int] | None = None) -> ModelDescription:
+def model_description(parts: TrainingParts, step: int, averaged: tuple[int, int] | None = None) -> ModelDescription:
     """Return the description of a model file with the weights after a step, or with averaged weights."""
     return ModelDescription(
         **vars(parts.description),
-        run=parts.folder.identity(),
+        run=parts.folder.identity() if isinstance(parts, RunParts) else None,
         step=step,
         averaged_steps=averaged,
         task=parts.task,

@@ -1,0 +1,340 @@
+"""A scikit-learn classifier for features from several domains; it trains in memory, with the steps of a run."""
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
+from messi.core.config import Config
+from messi.core.errors import MessiError
+from messi.core.registry import short_name
+from messi.data.augment import Augmentation
+from messi.data.cells import FRAME, from_frame, read_frame, read_rows
+from messi.data.datasets.common.base import DataConfig
+from messi.data.examples import Examples, digest
+from messi.data.features import Rows
+from messi.data.progress import DataProgress
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.in_memory import train_in_memory
+from messi.evaluation.model import Answers, load, save_model
+from messi.models.encoder import EncoderConfig
+
+_TRAINING = (
+    *("steps", "evaluate_every", "learning_rate", "weight_decay", "batch_per_domain"),
+    *("validation_fraction", "averaging"),
+)
+"""The parameters that are settings of training."""
+_NESTED = "algorithm__"
+"""The prefix of the method's own settings."""
+
+
+_Type = Literal[
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+    "str",
+    "object",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels(Config):
+    """Classes or domains as the user gave them, to be saved with a model, which has only their names."""
+
+    values: tuple[Any, ...]
+    type: _Type
+    """Their numpy type."""
+
+    @classmethod
+    def of(cls, labels: Any) -> Self:
+        """Return what can be saved: other than numbers, True and False, they become text."""
+        if labels.dtype.name in get_args(_Type) and all(
+            isinstance(v, bool | int | float | str) for v in labels.tolist()
+        ):
+            return cls(values=tuple(labels.tolist()), type=labels.dtype.name)
+        return cls(values=tuple(map(str, labels)), type="str")
+
+    @staticmethod
+    def read(values: Any, names: Sequence[str]) -> Any:
+        """Return the labels that :meth:`of` stored, if they are those with these names; without any, the names."""
+        if values is None:
+            return np.array(names)
+        stored = Labels.from_dict(values)
+        try:
+            labels = np.array(stored.values, stored.type)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise MessiError(f"The labels in the file are not of the type {stored.type}; save it again.") from error
+        if [str(label) for label in labels] != list(names):
+            raise MessiError("The labels in the file are not those of its model; save it again.")
+        return labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenData(DataConfig):
+    """The data of an estimator in the config of its model: only what its model file lacks."""
+
+    backbone: ClassVar[str] = "mlp"
+    augmentation: ClassVar[Augmentation] = "none"
+
+    classes: Labels
+    domains: Labels
+
+    def load(self, progress: DataProgress | None = None) -> Examples:  # noqa: ARG002 (nothing to report)
+        """Refuse: the data was in memory."""
+        raise MessiError(
+            "This model was trained by DomainClassifier.fit, whose data was not saved; name it with --data."
+        )
+
+
+class DomainClassifier(ClassifierMixin, BaseEstimator):
+    """Classify features from domains that were not seen in training.
+
+    Give ``fit`` the domain of every example. A parameter that is None has the default of ``messi train`` for features.
+    Settings of the method are parameters, too: ``set_params(algorithm__ssi_weight=0.1)``, also in a grid search.
+
+    Args:
+        algorithm: the name of a method, or its config, such as ``messi.MESSI.Config(num_experts=4)``.
+        backbone: "mlp", or "identity" for none; with "erm", the latter is logistic regression.
+        steps: number of training steps.
+        evaluate_every: steps between evaluations on the validation data; the best evaluated step is kept.
+        learning_rate: learning rate of Adam.
+        weight_decay: weight decay of Adam.
+        batch_per_domain: number of examples per domain in a batch.
+        validation_fraction: fraction of every domain that is set aside for validation. A domain in which that is not
+            even one example is trained on and validated on as a whole.
+        averaging: "none", or how weights are averaged: "ma", "ema" or "swad".
+        device: such as "cpu" or "cuda"; by default a GPU if there is one.
+        random_state: seed of the split, the weights and the batches; with the same number, the result is the same.
+
+    Attributes:
+        classes_: the classes.
+        domains_: the domains of the training data.
+        n_features_in_: number of columns.
+        feature_names_in_: their names, if the data had names.
+        n_iter_: the selected step, or the last of the averaged ones.
+        model_: the trained :class:`messi.Model`.
+
+    """
+
+    def __init__(
+        self,
+        algorithm: str | AlgorithmConfig = "messi",
+        *,
+        backbone: str | None = None,
+        steps: int | None = None,
+        evaluate_every: int | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
+        batch_per_domain: int | None = None,
+        validation_fraction: float | None = None,
+        averaging: str = "none",
+        device: str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.algorithm = algorithm
+        self.backbone = backbone
+        self.steps = steps
+        self.evaluate_every = evaluate_every
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_per_domain = batch_per_domain
+        self.validation_fraction = validation_fraction
+        self.averaging = averaging
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, domains: Any = None) -> Self:  # noqa: N803 (scikit-learn's name)
+        """Train on rows X [N, columns] of classes y [N] and domains [N]; without ``domains``, all are of one domain."""
+        y = validate_data(self, y=y)  # before X: it forgets the names of features
+        check_classification_targets(y)
+        rows = self._rows(X, reset=True)
+        check_consistent_length(rows, y, domains)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        self.domains_, groups = _distinct("all" if domains is None else domains, len(y))
+        indices = torch.from_numpy(labels), torch.from_numpy(groups)
+        examples = Examples(
+            rows.values,
+            *indices,
+            classes=tuple(map(str, self.classes_)),
+            domain_names=tuple(map(str, self.domains_)),
+            fingerprint=digest(rows.values, *indices),
+            columns=rows.columns,
+            scaling="standardise",
+        )
+        self.model_ = train_in_memory(self._config(), examples, device=self.device)
+        self.n_iter_ = self.model_.description.step
+        return self
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """Return the most probable class of each row [N]."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(1)]
+
+    def predict_proba(self, X: Any) -> Any:  # noqa: N803
+        """Return the probabilities [N, classes] in the order of ``classes_``."""
+        return self._answers(X).probabilities.numpy()
+
+    def routing(self, X: Any) -> Any:  # noqa: N803
+        """Return the router's weights [N, experts]."""
+        experts = self._answers(X).experts
+        if experts is None:
+            name = short_name(self._algorithm_config().name)
+            raise MessiError(f"The method '{name}' has no router; choose one that has, such as algorithm='messi'.")
+        return experts.numpy()
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one safetensors file, which ``messi.load`` and ``messi predict`` read, too."""
+        check_is_fitted(self)
+        weights = {name: tensor.cpu() for name, tensor in self.model_.algorithm.state_dict().items()}
+        save_model(Path(path), weights, self.model_.description)
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, device: str | None = None, algorithm: str | Path | None = None
+    ) -> "DomainClassifier":
+        """Read a saved model, or the model of a run on features; its parameters are those that it was trained with.
+
+        Args:
+            path: the file, or the folder of a run.
+            device: the device of the model, by default the CPU.
+            algorithm: the file with the method if it is the user's own.
+
+        """
+        model = load(path, device=device or "cpu", algorithm=algorithm)
+        if len(model.spec.shape) != 1:
+            raise MessiError(f"{path} takes images, but a DomainClassifier takes features; use messi.load.")
+        config, files = model.description.config, () if algorithm is None else (algorithm,)
+        estimator = cls(
+            AlgorithmConfig.from_dict(config["algorithm"], files=files),
+            backbone=config["encoder"]["backbone"],
+            **{name: config["training"][name] for name in _TRAINING},
+            device=device,
+            random_state=config["seed"],
+        )
+        data = config["data"]
+        estimator.classes_ = Labels.read(data.get("classes"), model.classes)
+        estimator.domains_ = Labels.read(data.get("domains"), model.description.sources)
+        names = [column.name for column in model.spec.columns]
+        estimator.n_features_in_ = len(names) or model.spec.shape[0]
+        if names != [str(place) for place in range(len(names))]:  # the names of columns that had none
+            estimator.feature_names_in_ = np.array(names, object)
+        estimator.n_iter_ = model.description.step
+        estimator.model_ = model
+        return estimator
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return all parameters; ``deep`` includes the settings of the method."""
+        parameters: dict[str, Any] = super().get_params(deep=False)
+        if deep:
+            with suppress(MessiError):  # an unknown method is reported by fit
+                config = self._algorithm_config()
+                parameters |= {_NESTED + one.name: getattr(config, one.name) for one in dataclasses.fields(config)}
+        return parameters
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters; one that begins with ``algorithm__`` is a setting of the method."""
+        super().set_params(**{name: value for name, value in parameters.items() if not name.startswith(_NESTED)})
+        nested = {name: value for name, value in parameters.items() if name.startswith(_NESTED)}
+        if nested:
+            config = self._algorithm_config()
+            known = [_NESTED + one.name for one in dataclasses.fields(config)]
+            for name in nested:
+                if name not in known:
+                    raise ValueError(f"Invalid parameter {name!r}; the settings of the method are: {', '.join(known)}.")
+            changes = {name.removeprefix(_NESTED): _plain(value) for name, value in nested.items()}
+            self.algorithm = dataclasses.replace(config, **changes)
+        return self
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _algorithm_config(self) -> AlgorithmConfig:
+        if isinstance(self.algorithm, AlgorithmConfig):
+            return self.algorithm
+        if not isinstance(self.algorithm, str):
+            raise MessiError(f"algorithm must be the name or the config of a method, but is {self.algorithm!r}.")
+        config: AlgorithmConfig = ALGORITHMS.config(self.algorithm)()
+        return config
+
+    def _config(self) -> RunConfig:
+        seed = self.random_state
+        if seed is None or isinstance(seed, np.random.RandomState):
+            seed = check_random_state(seed).randint(2**31)
+        return RunConfig(
+            data=GivenData(
+                classes=Labels.of(self.classes_),
+                domains=Labels.of(self.domains_),
+            ),
+            algorithm=self._algorithm_config(),
+            encoder=EncoderConfig(backbone=self.backbone),
+            training=TrainingConfig(**{name: _plain(getattr(self, name)) for name in _TRAINING}),
+            seed=_plain(seed),
+        )
+
+    def _rows(self, X: Any, *, reset: bool) -> Rows:  # noqa: N803
+        """Return the rows for training (``reset``) or for prediction; those of a data frame are found by name."""
+        if getattr(X, "ndim", 2) > 2:
+            raise ValueError(
+                f"DomainClassifier takes a table of features [N, columns], but X has the shape {list(X.shape)}; train on "
+                "images with messi.run."
+            )
+        if reset and _has_names(X):
+            validate_data(self, X, skip_check_array=True)
+            return _frame_rows(X)
+        if not reset and _has_names(X) and hasattr(self, "feature_names_in_"):
+            return read_frame(X, self.model_.spec.columns)
+        kinds = [np.float64, np.float32]
+        values = validate_data(self, X, reset=reset, dtype=kinds, ensure_all_finite="allow-nan")
+        # torch takes no arrays that are read-only or have reversed rows.
+        return Rows(torch.from_numpy(np.require(values, requirements=["C", "W"])), ())
+
+    def _answers(self, X: Any) -> Answers:  # noqa: N803
+        check_is_fitted(self)
+        return self.model_.predict(self._rows(X, reset=False))
+
+
+def _has_names(X: Any) -> bool:  # noqa: N803
+    """Return whether X is a data frame whose columns have names; scikit-learn ignores other names than text."""
+    return isinstance(X, pd.DataFrame) and all(isinstance(name, str) for name in X.columns)
+
+
+def _frame_rows(frame: pd.DataFrame) -> Rows:
+    """Return the rows of a data frame; text and values of pandas' type for categories are categories."""
+    if not len(frame):
+        raise ValueError("X has no rows; give at least one.")
+    chosen = [name for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
+    return read_rows(from_frame(frame), FRAME, kinds=dict.fromkeys(chosen, "categories"), named=chosen)
+
+
+def _distinct(domains: Any, number: int) -> tuple[Any, Any]:
+    """Return the distinct domains and the index of each example's; a single one stands for all examples."""
+    domains = np.full(number, domains) if isinstance(domains, str) else column_or_1d(domains)
+    if missing := np.flatnonzero(pd.isna(domains)).tolist():
+        raise ValueError(f"domains must not be missing, but that of row {missing[0]}, counted from 0, is.")
+    return np.unique(domains, return_inverse=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of numpy, as a grid of parameters has them, as one of Python."""
+    return value.item() if isinstance(value, np.generic) else value
