@@ -7,6 +7,7 @@ from messi.core.text import printable
 from messi.serving.export_calls import call
 from messi.serving.export_facts import Facts, licences, published
 
+
 def card(facts: Facts, to: str, file: str) -> str:
     """Return the card of an exported file."""
     sections = {

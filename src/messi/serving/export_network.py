@@ -80,28 +80,31 @@ class ImageInput(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Resize and normalise uint8 images: [N, C, H, W] -> [N, C, *size]."""
-        pixels = images.float()
-        pixels = _whole(pixels @ resize_weights(pixels.shape[3], self._width).mT)
-        pixels = _whole(resize_weights(pixels.shape[2], self._height) @ pixels)
-        return normalise(pixels, self.mean, self.std)
+        rows = resize_lines(images.float(), self._width)
+        return normalise(resize_lines(rows.mT, self._height).mT, self.mean, self.std)
 
 
-def _whole(pixels: Tensor) -> Tensor:
-    return (pixels + 0.5).floor().clamp(0, 255)
+def resize_lines(pixels: Tensor, after: int) -> Tensor:
+    """Resize the last side of images with whole values from 0 to 255, and round: [..., before] -> [..., after]."""
+    weights, unit = resize_weights(pixels.shape[-1], after)
+    # Products of the upper and the lower 8 bits, summed in float32, are exact; those of 15 bits would not be.
+    upper, lower = (pixels @ part.float().mT for part in (weights // 256, weights % 256))
+    sums = 256 * upper.long() + lower.long()
+    return ((sums + unit // 2) // unit).clamp(0, 255).float()
 
 
-def resize_weights(before: int, after: int) -> Tensor:
-    """Return the weights of torch's antialiased bilinear filter for uint8 images along one side: [after, before].
+def resize_weights(before: int, after: int) -> tuple[Tensor, Tensor]:
+    """Return torch's weights to resize one side of uint8 images, bilinear and antialiased.
 
-    They are multiples of a power of 2, computed in whole numbers, and so exact. Up to a quarter of the size, the
-    products with pixels are exact in float32, too.
+    Returns:
+        [after, before] the weights as multiples of a power of 2, and that power: the largest with which they have 15
+        bits. Both are computed in whole numbers, and so are exact.
+
     """
     centres, positions = 2 * torch.arange(after)[:, None] + 1, 2 * torch.arange(before) + 1
     reach = 2 * torch.maximum(torch.full((), before), torch.full((), after))
     heights = (reach - (positions * after - centres * before).abs()).clamp(min=0)
     sums = heights.sum(1, keepdim=True)
     powers = 2.0 ** torch.arange(23)
-    largest = (heights / sums).max()
-    unit = torch.where(largest * powers < 2**15 - 0.5, powers, 1).max()  # the largest weight fits into 15 bits
-    whole = unit.long()
-    return (2 * heights * whole + sums) // (2 * sums) / unit
+    unit = torch.where((heights / sums).max() * powers < 2**15 - 0.5, powers, 1).max().long()
+    return (2 * heights * unit + sums) // (2 * sums), unit
