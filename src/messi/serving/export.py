@@ -1,5 +1,6 @@
 """Export: a trained model as one file that runs without messi, compared with the model before it is kept."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from messi.core.files import replace_atomically, write_text
 from messi.evaluation.model import load
 from messi.serving.export_card import card
 from messi.serving.export_facts import Facts
-from messi.serving.export_network import ExportedNetwork
+from messi.serving.export_network import ExportedNetwork, expected_outputs
 from messi.serving.export_onnx import Onnx
 from messi.serving.export_torch import TorchExport
 
@@ -50,6 +51,8 @@ class Exported:
 
     path: Path
     card: Path
+    input: str
+    """The name of the input."""
     difference: float
     """The largest difference of a probability between the file and the model, on the images or rows compared."""
 
@@ -91,7 +94,7 @@ def export(
 
     replace_atomically(path, write)
     write_text(beside, card(facts, to, path.name))
-    return Exported(path, beside, difference)
+    return Exported(path, beside, facts.input.name, difference)
 
 
 def _name(run: Path) -> str:
@@ -134,18 +137,17 @@ def _traced(facts: Facts) -> ExportedProgram:
 
 def _compared(facts: Facts, run: Run, path: Path) -> float:
     """Return the largest difference between the probabilities of a file and a model; raise if it is too large."""
-    largest = 0.0
+    differences = []
     for probe in facts.input.probes():
-        probabilities, *experts = run(probe)
-        answers = facts.model.predict(probe)
-        pairs = [(probabilities, answers.probabilities)]
-        pairs += [] if answers.experts is None else [(experts[0], answers.experts)]
-        for found, wanted in pairs:
-            difference = float((found - wanted).abs().max()) if found.shape == wanted.shape else float("inf")
-            largest = max(largest, difference)
-    if not largest <= TOLERANCE:
+        for found, wanted in zip(run(probe), expected_outputs(facts.model, probe), strict=True):
+            if not wanted.isfinite().all():
+                raise MessiError(
+                    "The model's answers are not numbers: its weights are infinite or not a number. Train again."
+                )
+            differences.append(float((found - wanted).abs().max()) if found.shape == wanted.shape else math.inf)
+    if not all(difference <= TOLERANCE for difference in differences):  # NaN is no small difference
         raise MessiError(
-            f"{path} was not written: its probabilities would differ from the model's by {largest:.2g}, more than "
-            f"{TOLERANCE:g}. Export with --to torch, or another version of torch, and report this."
+            f"{path} was not written: its answers would differ from the model's by {max(differences):.2g}, more than "
+            f"{TOLERANCE:g}. Try another version of torch or onnxruntime, and report this."
         )
-    return largest
+    return max(differences)

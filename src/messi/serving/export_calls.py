@@ -2,6 +2,7 @@
 
 from messi.data.image_files import LONGEST_SIDE
 from messi.serving.export_facts import Facts
+from messi.serving.export_inputs import raw_columns
 from messi.serving.export_torch import METADATA
 
 _READ = '''
@@ -21,14 +22,33 @@ def read(path):
 
 
 '''
+_ENCODE = '''
+
+def encode(row):
+    """Return a row of numbers; a category becomes its index, or -1 if it is not known."""
+    cells = []
+    for column in columns:
+        value, names = row.get(column["name"]), column["categories"]
+        if value is None or value != value:
+            cells.append(np.nan)
+        elif names is None:
+            cells.append(float(value))
+        else:
+            cells.append(names.index(str(value)) if str(value) in names else -1)
+    return cells
+
+
+row = {column["name"]: None for column in columns}  # your values; None is missing
+'''
 _ONNX = """import json
 
 import numpy as np
 import onnxruntime
 {imports}
 session = onnxruntime.InferenceSession({file!r})
-classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
-{read}{name} = {example}
+metadata = session.get_modelmeta().custom_metadata_map
+classes = json.loads(metadata["classes"])
+{columns}{read}{name} = {example}
 {outputs} = session.run(None, {{"{name}": {name}}})
 print(classes[probabilities[0].argmax()], probabilities[0].max())
 """
@@ -39,8 +59,9 @@ import torch
 {imports}
 extra = {{"{metadata}": ""}}
 network = torch.export.load({file!r}, extra_files=extra).module()
-classes = json.loads(json.loads(extra["{metadata}"])["classes"])
-{read}{name} = {example}
+metadata = json.loads(extra["{metadata}"])
+classes = json.loads(metadata["classes"])
+{columns}{read}{name} = {example}
 with torch.inference_mode():
     {outputs} = network(torch.from_numpy({name}))
 print(classes[int(probabilities[0].argmax())], float(probabilities[0].max()))
@@ -49,16 +70,18 @@ print(classes[int(probabilities[0].argmax())], float(probabilities[0].max()))
 
 def call(facts: Facts, to: str, file: str) -> str:
     """Return the description of inputs and outputs, and a program."""
-    shape = facts.model.spec.shape
+    shape, columns = facts.model.spec.shape, raw_columns(facts.model.spec) if len(facts.model.spec.shape) == 1 else ()
+    imports = named = read = ""
     if len(shape) == 3:
-        channels = shape[0]
-        mode = "L" if channels == 1 else "RGB"
-        read = _READ.format(longest=LONGEST_SIDE, mode=mode, channels=channels)
         imports, example = "from PIL import Image, ImageOps\n", 'read("photo.jpg")[None]'
+        read = _READ.format(longest=LONGEST_SIDE, mode="L" if shape[0] == 1 else "RGB", channels=shape[0])
+    elif any(column.categories is not None for column in columns):
+        named, read, example = 'columns = json.loads(metadata["columns"])\n', _ENCODE, "np.array([encode(row)])"
     else:
-        read, imports, example = "", "", f"np.zeros((1, {shape[0]}), dtype=np.float32)"
+        example = f"np.zeros((1, {len(columns)}), dtype=np.{_dtype(facts)})"
     program = (_ONNX if to == "onnx" else _TORCH).format(
         imports=imports,
+        columns=named,
         read=read,
         file=file,
         metadata=METADATA,
@@ -70,17 +93,30 @@ def call(facts: Facts, to: str, file: str) -> str:
 
 
 def _formats(facts: Facts) -> str:
-    shape = facts.model.spec.shape
-    if len(shape) == 3:
+    spec = facts.model.spec
+    if len(spec.shape) == 3:
         text = (
-            f"Input `images`: uint8 [batch, {shape[0]}, height, width], images of any size; those of one call have the "
-            f"same size. The file itself resizes them to {shape[1]} x {shape[2]} pixels (antialiased) and normalises "
-            f"them. Reduce images of more than {LONGEST_SIDE} pixels first, as below and as in training; without "
-            "that, probabilities differ slightly from those of `messi predict`."
+            f"Input `images`: uint8 [batch, {spec.shape[0]}, height, width], images of any size; those of one call "
+            f"have the same size. The file itself resizes them to {spec.shape[1]} x {spec.shape[2]} pixels "
+            f"(antialiased) and normalises them. Reduce images of more than {LONGEST_SIDE} pixels first, as below and "
+            "as in training; without that, probabilities differ slightly from those of `messi predict`."
         )
     else:
-        text = f"Input `features`: float32 [batch, {shape[0]}], as in the training data."
+        text = (
+            f"Input `features`: {_dtype(facts)} [batch, {len(raw_columns(spec))}], the raw columns in the order of "
+            "training. The file itself "
+            + ("imputes missing values (NaN) and scales all numbers." if spec.mean else "does not scale them.")
+        )
+    if spec.columns:
+        text += (
+            " The metadata entry `columns` lists their names; a category is given as its index in the list of its "
+            "column, and an unseen one as -1."
+        )
     outputs = f"Output `probabilities`: float32 [batch, {len(facts.description.classes)}], in the order of the classes."
     if "experts" in facts.outputs:
         outputs += " Output `experts`: float32 [batch, experts], the router's weight of each expert."
     return f"{text}\n\n{outputs}"
+
+
+def _dtype(facts: Facts) -> str:
+    return str(facts.input.dtype).removeprefix("torch.")

@@ -16,7 +16,7 @@ from messi.core.rundir import RunDir, runs_inside
 from messi.data.manifest import Manifest, read_manifest
 from messi.evaluation.model import Model, ModelDescription
 from messi.models.encoder import SMALL
-from messi.serving.export_network import NetworkInput
+from messi.serving.export_network import NetworkInput, expected_outputs
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,7 @@ class Facts:
     def of(cls, run: Path, model: Model, licence: str | None) -> "Facts":
         """Collect what is known of the model of a run folder, or of a model file."""
         taken = NetworkInput.of(model.spec)
-        routed = model.predict(taken.example).experts is not None
-        outputs = ("probabilities", "experts") if routed else ("probabilities",)
+        outputs = ("probabilities", "experts")[: len(expected_outputs(model, taken.example))]
         terms = licence or "; ".join(f"{part}: {terms}" for part, terms in licences(model.description).items())
         folder = RunDir(run)
         if folder.state() != "done":
@@ -82,7 +81,7 @@ class Facts:
             "data": self.data,
             "source_domains": json.dumps(known.sources),
             "held_out_domains": json.dumps(known.target),
-            "preprocessing": json.dumps({"shape": spec.shape, "mean": spec.mean, "std": spec.std}),
+            "columns": json.dumps([{"name": one.name, "categories": one.categories} for one in spec.columns]),
             "run": known.run,
             "step": str(known.step),
             "trained_with": f"messi {known.version}",
