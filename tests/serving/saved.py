@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,11 +35,11 @@ def photos(sizes: Sequence[tuple[int, int]], *, channels: int = 3, seed: int = 0
     return found
 
 
-def save(path: Path, method: str, backbone: str, shape: tuple[int, ...]) -> Path:
+def save(path: Path, method: str, backbone: str, shape: tuple[int, ...], **settings: Any) -> Path:
     """Write a model file; its inputs are features [F] or images."""
     torch.manual_seed(0)
     encoder = EncoderConfig(backbone=backbone, pretrained=False, image_size=shape[1] if len(shape) == 3 else None)
-    config = RunConfig(data=TwoSubsets(), algorithm=ALGORITHMS.config(method)(), encoder=encoder)
+    config = RunConfig(data=TwoSubsets(), algorithm=ALGORITHMS.config(method)(**settings), encoder=encoder)
     spec, task = encoder.input_spec(shape), Task(input_shape=shape, num_classes=len(CLASSES), num_domains=3)
     algorithm = build(config.algorithm, task=task, encoder=encoder)
     if len(shape) == 3:

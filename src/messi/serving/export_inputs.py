@@ -108,7 +108,7 @@ class FeatureInput(nn.Module):
         cells = rows.double()[:, self.source]
         missing = cells.isnan()
         numbers = torch.where(missing, self.fill, cells)
-        flags = torch.where(self.is_indicator, missing, cells == self.code)
-        features = (torch.where(self.is_number, numbers, flags.double()) - self.mean) / self.std
+        flags = torch.where(self.is_indicator, missing.double(), (cells == self.code).double())
+        features = (torch.where(self.is_number, numbers, flags) - self.mean) / self.std
         largest = torch.finfo(torch.float32).max
         return features.clamp(-largest, largest).float()
