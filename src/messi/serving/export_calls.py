@@ -22,7 +22,8 @@ def read(path):
 
 
 '''
-_ENCODE = '''
+_ENCODE = '''columns = json.loads(metadata["columns"])
+
 
 def encode(row):
     """Return a row of numbers; a category becomes its index, or -1 if it is not known."""
@@ -48,7 +49,7 @@ import onnxruntime
 session = onnxruntime.InferenceSession({file!r})
 metadata = session.get_modelmeta().custom_metadata_map
 classes = json.loads(metadata["classes"])
-{columns}{read}{name} = {example}
+{read}{name} = {example}
 {outputs} = session.run(None, {{"{name}": {name}}})
 print(classes[probabilities[0].argmax()], probabilities[0].max())
 """
@@ -61,7 +62,7 @@ extra = {{"{metadata}": ""}}
 network = torch.export.load({file!r}, extra_files=extra).module()
 metadata = json.loads(extra["{metadata}"])
 classes = json.loads(metadata["classes"])
-{columns}{read}{name} = {example}
+{read}{name} = {example}
 with torch.inference_mode():
     {outputs} = network(torch.from_numpy({name}))
 print(classes[int(probabilities[0].argmax())], float(probabilities[0].max()))
@@ -71,17 +72,16 @@ print(classes[int(probabilities[0].argmax())], float(probabilities[0].max()))
 def call(facts: Facts, to: str, file: str) -> str:
     """Return the description of inputs and outputs, and a program."""
     shape, columns = facts.model.spec.shape, raw_columns(facts.model.spec) if len(facts.model.spec.shape) == 1 else ()
-    imports = named = read = ""
+    imports = read = ""
     if len(shape) == 3:
         imports, example = "from PIL import Image, ImageOps\n", 'read("photo.jpg")[None]'
         read = _READ.format(longest=LONGEST_SIDE, mode="L" if shape[0] == 1 else "RGB", channels=shape[0])
-    elif any(column.categories is not None for column in columns):
-        named, read, example = 'columns = json.loads(metadata["columns"])\n', _ENCODE, "np.array([encode(row)])"
+    elif [column.name for column in columns] != [str(place) for place in range(len(columns))]:
+        read, example = _ENCODE, "np.array([encode(row)], dtype=np.float64)"
     else:
         example = f"np.zeros((1, {len(columns)}), dtype=np.{_dtype(facts)})"
     program = (_ONNX if to == "onnx" else _TORCH).format(
         imports=imports,
-        columns=named,
         read=read,
         file=file,
         metadata=METADATA,

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from messi.core.batch import InputSpec, Prediction
-from messi.data.features import encode
+from messi.core.batch import InputSpec
+from messi.data.features import Rows
 from messi.evaluation.model import Model
-from messi.evaluation.predict import predict
 from messi.serving.export_inputs import FeatureInput, ImageInput, raw_columns
 
 Outputs = tuple[Tensor, ...]
@@ -26,21 +25,15 @@ class ExportedNetwork(nn.Module):
 
     def forward(self, inputs: Tensor) -> Outputs:
         """Return the outputs for uint8 images [N, C, H, W] or raw features [N, C]."""
-        return _outputs(self.algorithm.predict(self.prepare(inputs)))
+        prediction = self.algorithm.predict(self.prepare(inputs))
+        probabilities = prediction.logits.softmax(-1)
+        return (probabilities,) if prediction.routing is None else (probabilities, prediction.routing)
 
 
 def expected_outputs(model: Model, inputs: Tensor) -> Outputs:
     """Return what messi itself answers to the inputs of an exported network."""
-    if len(model.spec.shape) == 1:
-        features = encode(inputs, model.spec, model.spec.columns)
-        return _outputs(predict(model.algorithm, [features]))
-    answers = model.predict(inputs)
+    answers = model.predict(inputs if len(model.spec.shape) == 3 else Rows(inputs, model.spec.columns))
     return (answers.probabilities,) if answers.experts is None else (answers.probabilities, answers.experts)
-
-
-def _outputs(prediction: Prediction) -> Outputs:
-    probabilities = prediction.logits.softmax(-1)
-    return (probabilities,) if prediction.routing is None else (probabilities, prediction.routing)
 
 
 @dataclass(frozen=True)
