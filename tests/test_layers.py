@@ -10,7 +10,7 @@ ROOMS = (
     {"api", "estimator"},
     {"experiments"},
     {"studies"},
-    {"reports", "sweeps"},
+    {"reports", "sweeps", "serving"},
     {"engine"},
     {"evaluation", "diagnostics"},
     {"algorithms"},

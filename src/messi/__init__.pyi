@@ -14,6 +14,7 @@ from messi.engine.run import RunResult as RunResult
 from messi.evaluation.model import Model as Model
 from messi.evaluation.model import load as load
 from messi.models.encoder import EncoderConfig as EncoderConfig
+from messi.serving.export import export as export
 
 # A scikit-learn estimator.
 from messi.estimator import DomainClassifier as DomainClassifier

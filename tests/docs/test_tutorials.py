@@ -12,6 +12,7 @@ PAGES = [
     *sorted((DOCS / "tutorials").glob("*.md")),
     DOCS / "algorithms" / "diwa.md",
     DOCS / "recipes.md",
+    DOCS / "export.md",
 ]
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import messi
 from messi.core.errors import MessiError
+from messi.serving.export_card import card
+from messi.serving.export_facts import Facts
 from tests.command import messi as messi_command
 
 from .stage import COMPARE, REPRODUCE, TRAIN, TRAIN_FEATURES, config_of
@@ -131,6 +133,15 @@ def _predicted() -> Any:
     return answers.labels, answers.probabilities.tolist()
 
 
+def _described() -> str:
+    """Return the card of an export, which reads the model and the results; the rest needs seconds and no file."""
+    return card(Facts.of(Path("runs/done"), messi.load("runs/done"), None), "onnx", "model.onnx")
+
+
+def _exported(out: str) -> Any:
+    return Path("exported.md").read_text(), "within" in out
+
+
 def _run_again() -> Any:
     found = messi.run(config_of(TRAIN), out="runs/done", device="cpu")
     return found.selected_step, found.source_val, found.target
@@ -173,6 +184,7 @@ FINISHED: list[Command | Call] = [
     TRAIN_AGAIN,
     AVERAGE,
     Call("messi.run", _run_again),
+    Call("model card", _described),
 ]
 HALF: list[Command | Call] = [
     _predict("runs/half", "images/paint"),
@@ -195,6 +207,7 @@ COMPARISON: list[Command | Call] = [
 ]
 FINAL: list[Command | Call] = [
     _predict("comparison/final", "features.npz"),
+    Command("export", ("export", "comparison/final", "--to", "torch", "--out", "exported.pt2"), _exported),
     Command("compare", (*COMPARE,), _compared),
     _verify("comparison"),
 ]

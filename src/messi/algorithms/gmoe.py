@@ -69,7 +69,7 @@ class GMoE(LossAlgorithm):
         """Return the logits and the routing of the class token in the last block with experts."""
         logits = self.classifier(self.encoder(inputs))
         gates = take_routings(self.encoder)[-1].gates
-        return Prediction(logits=logits, routing=image_routing(self.encoder, gates, len(inputs)))
+        return Prediction(logits=logits, routing=image_routing(self.encoder, gates, inputs.shape[0]))
 
     def inspect(self, inputs: Tensor) -> Inspection:
         """Return logits, features and the last block's expert outputs for the class token."""

@@ -28,6 +28,7 @@ COMMANDS = {
     "tune": "search the hyper-parameters of methods, with domains held out in turn",
     "average": "average the weights of several runs into one model",
     "evaluate": "measure a trained model on its target domains or on other data",
+    "export": "write a model as one file for ONNX Runtime or torch, with a model card",
     "predict": "classify images or features with a trained model",
     "data": "list, prepare, verify or show data sets",
     "verify": "check that the files of runs, plans and models are undamaged",

@@ -32,7 +32,7 @@ def orthogonal_rows(products: Tensor) -> Tensor:
     squares = products.diagonal(dim1=-2, dim2=-1)
     experts = squares.shape[-1]
     first = torch.eye(experts, dtype=products.dtype, device=products.device)
-    units = products.new_zeros(len(products), 1, experts)
+    units = products.new_zeros(products.shape[0], 1, experts)
     for e in range(experts):
         along = units @ products[:, e, :, None]
         row = first[e] - (along * units).sum(1)

@@ -1,0 +1,136 @@
+"""The model card: what it says, and that its program runs as printed."""
+
+import contextlib
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from messi.core.batch import Column
+from messi.core.tensorfile import read_tensors, write_tensors
+from messi.data.features import encode, fit_spec
+from messi.evaluation.model import load
+from messi.evaluation.predict import predict
+from messi.serving.export import TOLERANCE, ExportFormat, export
+from tests.command import messi
+
+from .saved import CLASSES, save
+
+
+def run_program(card: Path, **changes: str) -> tuple[str, dict[str, Any]]:
+    """Run the program of a card in the current folder; return what it prints and its variables."""
+    (program,) = re.findall(r"```python\n(.*?)```", card.read_text(), re.DOTALL)
+    for before, after in changes.items():
+        assert before in program
+        program = program.replace(before, after)
+    printed, names = io.StringIO(), {}
+    with contextlib.redirect_stdout(printed):
+        exec(compile(program, str(card), "exec"), names)  # noqa: S102 (our own card)
+    return printed.getvalue(), names
+
+
+@pytest.mark.parametrize("to", ["onnx", "torch"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_program_of_a_card_answers_like_messi_predict(to: ExportFormat, channels: int, tmp_path: Path) -> None:
+    """On a photograph that is larger than 320 pixels and lies on its side."""
+    saved = save(tmp_path / "model.safetensors", "messi", "tiny_cnn", (channels, 28, 28))
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).resize((1500, 1000)).save("photo.jpg", exif=exif)
+    exported = export(saved, to=to, out="it's one.onnx" if to == "onnx" else "one.pt2")
+    printed, names = run_program(exported.card)
+    answers = load(saved).predict(["photo.jpg"])
+    label, probability = printed.split()
+    assert label == answers.labels[0]
+    assert float(probability) == pytest.approx(float(answers.probabilities.max()), abs=TOLERANCE)
+    assert np.abs(np.asarray(names["probabilities"]) - answers.probabilities.numpy()).max() < TOLERANCE
+    assert np.abs(np.asarray(names["experts"]) - answers.experts.numpy()).max() < TOLERANCE  # type: ignore[union-attr]
+
+
+def test_the_program_of_a_card_encodes_rows_with_categories(tmp_path: Path) -> None:
+    values = torch.tensor([[1.0, 0], [2, 1], [torch.nan, 0], [4, torch.nan]], dtype=torch.float64)
+    columns = (Column("size"), Column("kind", ("red", "blue")))
+    spec = fit_spec(values, torch.arange(4), columns, "standardise")
+    saved = save(tmp_path / "model.safetensors", "erm", "mlp", spec.shape)
+    tensors, description = read_tensors(saved)
+    shown = [
+        {"name": c.name, "categories": c.categories, "fill": c.fill, "indicator": c.indicator} for c in spec.columns
+    ]
+    description["spec"] |= {"mean": spec.mean, "std": spec.std, "columns": shown}
+    write_tensors(saved, tensors, description)
+    exported = export(saved, out=tmp_path / "one.onnx")
+    model = load(saved)
+    for given, cells in (
+        ("{'kind': 'blue', 'size': 3}", [3, 1]),
+        ("{'kind': 'green', 'size': float('nan')}", [torch.nan, -1]),
+        ("{}", [torch.nan, torch.nan]),
+    ):
+        example = 'row = {column["name"]: None for column in columns}'
+        with contextlib.chdir(tmp_path):
+            _, names = run_program(exported.card, **{example: f"row = {given}"})
+        row = encode(torch.tensor([cells], dtype=torch.float64), spec, spec.columns)
+        wanted = predict(model.algorithm, [row]).logits.softmax(-1)
+        assert np.abs(names["probabilities"] - wanted.numpy()).max() < TOLERANCE
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs on three domains, each held out once, and one more with another seed."""
+    root = tmp_path_factory.mktemp("runs")
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(90, 3)).astype(np.float32)
+    np.savez(root / "readings.npz", inputs=features, labels=(features[:, 0] > 0).astype(int), domains=np.arange(90) % 3)
+    schedule = ("--steps", "4", "--evaluate-every", "2", "--batch-per-domain", "4", "--device", "cpu")
+    for seed in ("0", "1"):
+        target = () if seed == "0" else ("--target", "2")
+        done = messi(
+            "train", "--data", "readings.npz", "--algorithm", "erm", *schedule, "--seed", seed, *target, cwd=root
+        )
+        assert done.returncode == 0, done.stderr
+    return root / "runs"
+
+
+def test_a_card_has_the_accuracy_on_every_held_out_domain(runs: Path, tmp_path: Path) -> None:
+    run = next(path for path in runs.iterdir() if "_0_seed0" in path.name)
+    text = export(run, to="torch", out=tmp_path / "one.pt2").card.read_text()
+    for domain in "012":
+        (other,) = (path for path in runs.iterdir() if f"_{domain}_seed0" in path.name)
+        accuracy = json.loads((other / "result.json").read_text())["target"][domain]
+        model = "this one" if domain == "0" else "another, trained in the same way without this domain"
+        assert f"| `{domain}` | {100 * accuracy:.1f} | {model} |" in text
+    assert "| data | `readings.npz` |" in text
+    assert "| source domains (trained on) | `1`, `2` |" in text
+    assert "selected by source_val" in text
+    assert str(runs.parent) not in text
+
+
+def test_a_card_says_what_is_not_known(runs: Path, tmp_path: Path) -> None:
+    run = next(path for path in runs.iterdir() if "_0_seed0" in path.name)
+    shutil.copytree(run, tmp_path / "alone")
+    alone = export(tmp_path / "alone", to="torch", out=tmp_path / "alone.pt2").card.read_text()
+    assert "One held-out domain says little about the next one" in alone
+    bare = export(run / "model.safetensors", to="torch", out=tmp_path / "bare.pt2").card.read_text()
+    assert "**not known**" in bare
+
+
+def test_names_cannot_change_the_card(tmp_path: Path) -> None:
+    saved = save(tmp_path / "model.safetensors", "erm", "mlp", (5,))
+    tensors, description = read_tensors(saved)
+    evil = "x` | <script>alert(1)</script>\n# New\n---\nlicense: mit\x1b[31m"
+    description["classes"] = [evil, *CLASSES[1:]]
+    description["sources"] = [evil, "two", "three"]
+    write_tensors(saved, tensors, description)
+    text = export(saved, to="torch", out=tmp_path / "one.pt2", licence=evil).card.read_text()
+    outside_code = re.sub(r"`[^`\n]*`", "", text.split("---\n", 2)[2])
+    assert "<script" not in outside_code
+    assert "\x1b" not in text
+    assert [line for line in text.splitlines() if line.startswith("# ")] == [text.splitlines()[9]]
+    assert text.splitlines().count("---") == 2
