@@ -9,7 +9,7 @@ ROOMS = (
     {"cli"},
     {"api"},
     {"experiments"},
-    {"studies"},
+    {"studies", "serving"},
     {"reports", "sweeps"},
     {"engine"},
     {"evaluation", "diagnostics"},
