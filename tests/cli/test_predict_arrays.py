@@ -71,11 +71,8 @@ def test_every_row_of_features_gets_a_class_a_probability_and_expert_weights(
             np.zeros((2, 8, 8), np.uint8),
             "must contain rows of 3 features, like the model's training data, but has uint8 images",
         ),
-        (
-            np.zeros((2, 3), np.uint8),
-            "but has type uint8 and shape [2, 3]. Save features as floats, with .astype('float32').",
-        ),
-        (np.array([[1, 2, 3], [4, np.nan, np.nan]]), "2 in 1 of 2 rows, the first in row 1, column 1, counted from 0."),
+        (np.array([["1", "2", "3"]]), "must be features [N, F] or uint8 images of up to three channels, but has type"),
+        (np.array([[1, 2, 3], [4, np.inf, np.inf]]), "2 in 1 of 2 rows, the first in row 1, column 1, counted from 0."),
     ],
 )
 def test_inputs_that_a_model_cannot_take_get_one_sentence(
@@ -99,10 +96,17 @@ def test_a_model_of_features_reports_the_input_that_it_takes(
         f"takes 3 features, but {tmp_path}/new.csv is not an .npz file; save the features [N, 3] as 'inputs' in an"
         in said
     )
+    model = load(trained)
     with pytest.raises(MessiError, match=r"The input contains .*: 1 in 1 of 2 rows, the first in row 1, column 2"):
-        load(trained).predict(torch.tensor([[1.0, 2, 3], [1, 2, torch.nan]]))
-    with pytest.raises(MessiError, match=r"Features must be floats, but are torch\.uint8"):
-        load(trained).predict(torch.zeros(2, 3, dtype=torch.uint8))
+        model.predict(torch.tensor([[1.0, 2, 3], [1, 2, torch.inf]]))
+    wanted = model.predict(torch.tensor([[1.0, 2, 3], [1, 2, model.spec.mean[2]]])).probabilities
+    for same in (
+        torch.tensor([[1.0, 2, 3], [1, 2, torch.nan]]),
+        np.array([[1, 2, 3], [1, 2, np.nan]]),
+        [torch.tensor([1.0, 2, 3]), torch.tensor([1.0, 2, torch.nan])],
+    ):
+        torch.testing.assert_close(model.predict(same).probabilities, wanted)
+    torch.testing.assert_close(model.predict(np.array([[1, 2, 3]], np.uint8)).probabilities, wanted[:1])
 
 
 def test_images_in_an_array_are_classified_at_the_chosen_size(

@@ -74,6 +74,24 @@ class Inspection:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A raw column of numbers or categories, and how it becomes features."""
+
+    name: str
+    categories: tuple[str, ...] | None = None
+    """One feature each, which is 1 in the rows of that category and otherwise 0; None for a column of numbers."""
+    fill: float = 0.0
+    """Replaces missing numbers. A missing category, like one that is not listed, is 0 in all features."""
+    indicator: bool = False
+    """Whether one more feature is 1 where the value is missing."""
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return (1 if self.categories is None else len(self.categories)) + self.indicator
+
+
+@dataclass(frozen=True)
 class InputSpec:
     """The shape and normalisation of an encoder's input; saved with every model."""
 
@@ -81,4 +99,8 @@ class InputSpec:
     """(channels, height, width) for images, (F,) for features."""
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
-    """Images are divided by 255, then normalised per channel by these; empty for features."""
+    """Images are divided by 255, then normalised per channel by these. Features are normalised by theirs, which are
+    empty if features are used as they are."""
+    columns: tuple[Column, ...] = ()
+    """The raw columns that features are made of; if empty, every feature is a number, and the mean replaces a missing
+    one."""

@@ -6,7 +6,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -133,6 +133,8 @@ class Config:
     """Base of every config. A config with a registry is saved with the name of its registered entry."""
 
     registry: ClassVar[Registry | None] = None
+    earlier: ClassVar[Mapping[str, Any]] = {}
+    """What fields mean that a saved config of an earlier version lacks, if that is not their default."""
 
     def __post_init__(self) -> None:
         """Check every field against the bounds and choices in its annotation; an open field may stay None."""
@@ -190,6 +192,7 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 def _build(cls: type[ConfigType], values: dict[str, Any], files: Collection[str | Path]) -> ConfigType:
     fields = {field.name: field for field in dataclasses.fields(cls)}
+    values = {**cls.earlier, **values}
     for key in values:
         if key not in fields:
             raise unknown_name(f"setting of {cls.__qualname__}", key, fields)

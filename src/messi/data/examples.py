@@ -3,12 +3,16 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
-from messi.core.batch import InputSpec
+from messi.core.batch import Column, InputSpec
 from messi.core.errors import MessiError, unknown_name
 from messi.data.images import Images
+
+Scaling = Literal["standardise", "none"]
+"""Standardise features with the mean and standard deviation of the training part, or use them as they are."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,7 @@ class Examples:
     """N examples. Domains are only metadata: a split decides later which of them are trained on."""
 
     inputs: Images | Tensor
-    """N images, or float features [N, F]."""
+    """N images, or raw features [N, C]: floats, of which NaN is a missing value."""
     labels: Tensor
     """[N] indices into ``classes``."""
     domains: Tensor
@@ -27,8 +31,12 @@ class Examples:
     """Changes when any input, label or domain does."""
     parts: tuple[str, ...] = ()
     """The official part (train, val, test, ...) of each example, if the data defines parts."""
-    file_digests: Tensor | None = None
-    """[N] 64 bits of the digest of each image file; None for data that is not made of image files."""
+    digests: Tensor | None = None
+    """[N] 64 bits of the digest of each image file or row of a table; by default the digest of each input."""
+    columns: tuple[Column, ...] = ()
+    """The C raw columns of features; a category is stored as its index. If empty, all are numbers without a name."""
+    scaling: Scaling = "none"
+    """How features are scaled in training."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -49,12 +57,20 @@ def digest(*tensors: Tensor) -> str:
 
 def require_finite(features: Tensor, what: str) -> None:
     """Raise if features [N, F] contain infinite values or NaN, and report the first position."""
-    bad = (~features.isfinite()).nonzero()
-    if len(bad):
-        row, column = bad[0].tolist()
+    _refuse(~features.isfinite(), f"{what} contains infinite values or NaN")
+
+
+def require_not_infinite(features: Tensor, what: str) -> None:
+    """Raise if features [N, F] contain infinite values, and report the first position; NaN is a missing value."""
+    _refuse(features.isinf(), f"{what} contains infinite values")
+
+
+def _refuse(bad: Tensor, problem: str) -> None:
+    if len(places := bad.nonzero()):
+        row, column = places[0].tolist()
         raise MessiError(
-            f"{what} contains infinite values or NaN: {len(bad):,} in {len(bad[:, 0].unique()):,} of "
-            f"{len(features):,} rows, the first in row {row}, column {column}, counted from 0. Replace or remove them."
+            f"{problem}: {len(places):,} in {len(places[:, 0].unique()):,} of {len(bad):,} rows, the first in row "
+            f"{row}, column {column}, counted from 0. Replace or remove them."
         )
 
 

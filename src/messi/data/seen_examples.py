@@ -36,8 +36,8 @@ def recognise(examples: Examples, seen: Mapping[str, Tensor]) -> Split:
 
 def example_digests(examples: Examples) -> Tensor:
     """Return a 64-bit digest of each example's input: of its file, or else of its pixels or features."""
-    if examples.file_digests is not None:
-        return examples.file_digests
+    if examples.digests is not None:
+        return examples.digests
     inputs = examples.inputs
     content = tensor_bytes(inputs.pixels if isinstance(inputs, Images) else inputs)
     # The width is the seed, because images of different shapes may have the same bytes.

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from messi.core.batch import InputSpec
 from messi.core.checksum import values_checksum
 from messi.core.config import flatten
 from messi.core.errors import MessiError
@@ -76,6 +77,7 @@ def average_runs(
     _require_one_split(members, examples, algorithm)
     with deterministic(enabled=config.training.deterministic):
         parts = _build(config, examples, folder, chosen_device, first, average)
+        _require_one_scaling(members, parts.loader.spec)
         with folder.locked(), closing(parts.metrics):
             folder.begin(parts.description)
             fresh = folder.state() != "done"  # another process may have finished it while the data was loaded
@@ -220,6 +222,16 @@ def _require_one_split(members: Sequence[Member], examples: Examples, algorithm:
                     "one was trained on examples that would validate the average. Train both with the same "
                     "--split-seed."
                 )
+
+
+def _require_one_scaling(members: Sequence[Member], spec: InputSpec) -> None:
+    """Raise unless the features of all runs have the same meaning as those of the average."""
+    for member in members:
+        if len(spec.shape) == 1 and member.description.spec != spec:
+            raise MessiError(
+                f"{member.path} cannot be averaged with the others: its features are scaled in another way. Train all "
+                "runs with the same --scaling."
+            )
 
 
 def _build(

@@ -15,6 +15,7 @@ from messi.core.seeding import derive_seed
 from messi.core.tensorfile import tensors_checksum
 from messi.core.text import first_few
 from messi.data.examples import Examples, domain_indices
+from messi.data.features import constant_features, encoded, fit_spec
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
@@ -56,13 +57,13 @@ def build_run(
             "and add --target-part in."
         )
     _note_unseen_classes(examples, split)
-    spec = config.encoder.input_spec(examples.input_shape)
-    sealed = SealedData(placed(examples, device), split)
+    spec = _input_spec(config, examples, split)
+    sealed = SealedData(placed(encoded(examples, spec), device), split)
     loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     seen = seen_digests(examples, split)
     description = _description(config, examples, split, tensors_checksum(seen))
-    start = read_start(config.start, folder, description) if config.start else None
+    start = read_start(config.start, folder, description, spec) if config.start else None
     algorithm = _initialised(config, task, start)
     description = dataclasses.replace(
         description, start=start.checksum if start else None, initial=tensors_checksum(algorithm.state_dict())
@@ -84,6 +85,20 @@ def build_run(
         seen=seen,
         description=description,
     )
+
+
+def _input_spec(config: RunConfig, examples: Examples, split: Split) -> InputSpec:
+    """Return the format of the encoder's input; that of features is fitted to the source training part."""
+    spec = config.encoder.input_spec(examples.input_shape)
+    if isinstance(examples.inputs, Images):
+        return spec
+    train = torch.cat(list(split.train.values()))
+    if examples.scaling == "standardise" and (names := constant_features(examples.inputs, train, examples.columns)):
+        LogProgress().noted(
+            "Some features have the same value in all training examples, so the model learns nothing from them: "
+            f"{first_few(names, 10)}."
+        )
+    return fit_spec(examples.inputs, train, examples.columns, examples.scaling)
 
 
 def _initialised(config: RunConfig, task: Task, start: Start | None) -> Algorithm:

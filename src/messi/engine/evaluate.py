@@ -13,6 +13,7 @@ from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, tensors_checksum
 from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples
+from messi.data.features import encoded
 from messi.data.loader import Loader
 from messi.data.sealed_data import SealedData
 from messi.data.seen_examples import SEEN, recognise
@@ -43,7 +44,7 @@ def evaluate_run(
     if examples.fingerprint == model.description.data:
         config = dataclasses.replace(_config(model, algorithm), data=data)
         return _measure(model, _loader_of_run(model, config, examples, chosen), _HELD_OUT)
-    sealed = _opened(_fitted(model, examples), _recognised(model, folder, examples))
+    sealed = _opened(encoded(_fitted(model, examples), model.spec), _recognised(model, folder, examples))
     return _measure(model, Loader(data=sealed, spec=model.spec, device=chosen), ("train", *_HELD_OUT))
 
 
@@ -97,7 +98,8 @@ def _finished_run(path: Path) -> RunDir | None:
 def _loader_of_run(model: Model, config: RunConfig, examples: Examples, device: torch.device) -> Loader:
     """Return a loader of the data of a run, with all roles."""
     config = config.resolved()
-    return loader_of(config, _opened(examples, split_of(config, examples)), model.spec, device)
+    sealed = _opened(encoded(examples, model.spec), split_of(config, examples))
+    return loader_of(config, sealed, model.spec, device)
 
 
 def _recognised(model: Model, folder: RunDir | None, examples: Examples) -> Split:
@@ -126,10 +128,11 @@ def _fitted(model: Model, examples: Examples) -> Examples:
     for name in examples.classes:
         if name not in model.classes:
             raise unknown_name("class in the model", name, model.classes)
-    if len(examples.input_shape) != len(model.spec.shape) or examples.input_shape[0] != model.spec.shape[0]:
+    wanted, given = model.spec.shape, examples.input_shape
+    if len(given) != len(wanted) or (len(wanted) == 3 and given[0] != wanted[0]):
         raise MessiError(
-            f"The model takes inputs of shape {model.spec.shape}, but those of the data have shape "
-            f"{examples.input_shape}; give data of the same kind as in training."
+            f"The model takes inputs of shape {wanted}, but those of the data have shape {given}; give data of the "
+            "same kind as in training."
         )
     order = torch.tensor([model.classes.index(name) for name in examples.classes])
     return dataclasses.replace(examples, labels=order[examples.labels], classes=model.classes)

@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from messi.algorithms.common.base import Algorithm
+from messi.core.batch import InputSpec
 from messi.core.errors import MessiError
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
@@ -37,8 +38,11 @@ class Start:
         algorithm.load_state_dict(self.weights)
 
 
-def read_start(start: str, folder: RunDir, run: RunDescription) -> Start:
-    """Read the model that a run in ``folder`` starts from; a model that was trained on the run's target is refused."""
+def read_start(start: str, folder: RunDir, run: RunDescription, spec: InputSpec) -> Start:
+    """Read the model that a run in ``folder`` starts from; a model that was trained on the run's target is refused.
+
+    ``spec`` is the format of the run's inputs.
+    """
     given, beside = Path(start), folder.path.parent / start
     path = given if given.exists() or not beside.exists() else beside
     if path.is_dir():
@@ -48,6 +52,15 @@ def read_start(start: str, folder: RunDir, run: RunDescription) -> Start:
         weights, model = read_model_file(path)
     if model.classes != run.classes:
         raise MessiError(f"The run cannot start from {path}: its classes are not those of the data, in the same order.")
+    if _features(model.spec) != _features(spec):
+        raise MessiError(
+            f"The run cannot start from {path}: its features are not those of the data, in the same order."
+        )
+    if len(spec.shape) == 1 and (model.spec.mean, model.spec.std) != (spec.mean, spec.std):
+        logging.getLogger("messi").warning(
+            "The features of %s were scaled with other statistics than those of this run; training adapts to these.",
+            path,
+        )
     if model.data == run.data:
         if leaked := sorted(set(model.sources) & set(run.target)):
             raise MessiError(
@@ -61,6 +74,11 @@ def read_start(start: str, folder: RunDir, run: RunDescription) -> Start:
                 path,
             )
     return Start(path, weights)
+
+
+def _features(spec: InputSpec) -> list[object]:
+    """Return what every feature means, without its statistics; nothing for images and for numbers without a name."""
+    return [(column.name, column.categories, column.indicator) for column in spec.columns]
 
 
 def first_difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:

@@ -1,10 +1,11 @@
 """A trained model in one file: weights, method, class names and preprocessing; loading it does not require its run."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -18,7 +19,8 @@ from messi.core.info import version
 from messi.core.run_documents import Count, ExpectedAccuracy, RunDescription
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
-from messi.data.examples import require_finite
+from messi.data.examples import require_not_infinite
+from messi.data.features import encode, require_consistent
 from messi.data.image_files import read_picture, to_tensor
 from messi.data.images import Images
 from messi.data.placement import to_device
@@ -28,6 +30,7 @@ from messi.models.encoder import EncoderConfig
 from messi.models.uninitialised import uninitialised
 
 Input = str | Path | Image.Image | Tensor
+Inputs = Sequence[Input] | Tensor | np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,21 +73,26 @@ class Model:
         """The accuracy to expect on a new domain; None unless the model was trained by ``messi compare --final``."""
         return self.description.expected
 
-    def predict(self, images: Sequence[Input] | Tensor, *, batch_size: int | None = None) -> Answers:
-        """Predict image files, PIL images, uint8 tensors [channels, height, width] or features [F]."""
-        if len(images) == 0:
-            raise MessiError("There is nothing to predict; give at least one image.")
-        if len(self.spec.shape) == 1:
-            images = self._features(images)
+    def predict(self, inputs: Inputs, *, batch_size: int | None = None) -> Answers:
+        """Predict images or features.
+
+        Images are files, PIL images or uint8 tensors [channels, height, width]. Features are rows of raw numbers in the
+        order of training, of which NaN is a missing value; the model encodes and scales them itself.
+        """
+        if len(inputs) == 0:
+            raise MessiError("There is nothing to predict; give at least one image or row of features.")
         device = next(self.algorithm.parameters()).device
         size = batch_size or default_batch_size(device)
-        batches = (images[start : start + size] for start in range(0, len(images), size))
-        output = predict(self.algorithm, (self._ready(batch, device) for batch in batches))
+        if len(self.spec.shape) == 1:
+            batches: Iterable[Tensor] = (batch.to(device) for batch in self.encode(inputs).split(size))
+        else:
+            batches = (self._ready(inputs[start : start + size], device) for start in range(0, len(inputs), size))
+        output = predict(self.algorithm, batches)
         probabilities = output.logits.cpu().softmax(-1)
         if not probabilities.isfinite().all():
             place = int((~probabilities.isfinite().all(-1)).nonzero()[0])
             raise MessiError(
-                f"The prediction for input {place + 1} of {len(images)} is not a number: the weights or the input have "
+                f"The prediction for input {place + 1} of {len(inputs)} is not a number: the weights or the input have "
                 "values that are infinite or not a number. Give finite inputs, or train again."
             )
         return Answers(
@@ -93,23 +101,29 @@ class Model:
             experts=None if output.routing is None else output.routing.cpu(),
         )
 
-    def _features(self, inputs: Sequence[Input] | Tensor) -> Tensor:
-        features = torch.stack([self._raw(row) for row in inputs])
-        if not features.is_floating_point():
-            raise MessiError(f"Features must be floats, but are {features.dtype}; convert them with .float().")
-        require_finite(features, "The input")
-        return features
+    def encode(self, inputs: Inputs) -> Tensor:
+        """Return raw features as the network takes them: a finite float tensor [N, F]."""
+        if len(self.spec.shape) != 1:
+            raise MessiError("This model takes images; only features are encoded.")
+        return encode(self._features(inputs), self.spec)
+
+    def _features(self, inputs: Inputs) -> Tensor:
+        """Return raw features [N, C]."""
+        if isinstance(inputs, Tensor | np.ndarray):
+            features = torch.as_tensor(inputs).cpu()
+        else:
+            features = torch.stack([self._raw(row) for row in inputs])
+        require_not_infinite(features, "The input")
+        return features if features.is_floating_point() else features.double()
 
     def read(self, path: str | Path) -> Tensor:
         """Read an image file with the number of channels that the model takes."""
         return read_picture(Path(path), channels=self._channels)
 
-    def _ready(self, inputs: Sequence[Input] | Tensor, device: torch.device) -> Tensor:
-        """Return inputs as the encoder takes them; everything except reading files is done on the device."""
-        raw = [self._raw(image) for image in inputs]
-        if len(self.spec.shape) == 1:
-            return torch.stack(raw).to(device)
-        there = to_device(inputs, device) if isinstance(inputs, Tensor) else [to_device(image, device) for image in raw]
+    def _ready(self, images: Inputs, device: torch.device) -> Tensor:
+        """Return images as the encoder takes them; everything except reading files is done on the device."""
+        raw = [self._raw(image) for image in images]
+        there = to_device(images, device) if isinstance(images, Tensor) else [to_device(image, device) for image in raw]
         return prepare(Images.pack(there).to(device), self.spec)
 
     @property
@@ -123,10 +137,10 @@ class Model:
             return self.read(image)
         if isinstance(image, Image.Image):
             return to_tensor(image, channels=self._channels)
-        wanted = self.spec.shape if len(self.spec.shape) == 1 else self.spec.shape[:1]
-        if image.dim() != len(self.spec.shape) or image.shape[: len(wanted)] != wanted:
+        features, channels = len(self.spec.shape) == 1, self.spec.shape[:1]
+        if image.dim() != len(self.spec.shape) or not (features or image.shape[:1] == channels):
             raise MessiError(f"An input must have the shape {self.spec.shape}, but has {tuple(image.shape)}.")
-        if len(self.spec.shape) == 3 and image.dtype != torch.uint8:
+        if not features and image.dtype != torch.uint8:
             raise MessiError(f"An image must be uint8 (0 to 255), but is {image.dtype}.")
         return image
 
@@ -212,7 +226,9 @@ def _rebuilt(tensors: dict[str, Tensor], description: ModelDescription, files: C
     spec, expected = description.spec, encoder.input_spec(description.spec.shape)
     if not spec.shape == description.task.input_shape == expected.shape:
         raise ValueError(f"the inputs of its network are not of the shape {spec.shape}")
-    if not len(spec.mean) == len(spec.std) == len(expected.mean):
+    if len(spec.shape) == 1:
+        require_consistent(spec)
+    elif not len(spec.mean) == len(spec.std) == len(expected.mean):
         raise ValueError(f"inputs of the shape {spec.shape} need {len(expected.mean)} means and standard deviations")
     with uninitialised():
         algorithm = build(algorithm_config, task=description.task, encoder=encoder)

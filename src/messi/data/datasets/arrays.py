@@ -1,6 +1,7 @@
 """Your own arrays in an ``.npz`` file: features or images, labels and domains."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,17 +15,18 @@ from messi.core.errors import MessiError
 from messi.data.augment import Augmentation
 from messi.data.datasets.common.base import DataConfig
 from messi.data.datasets.common.npz import read_npz
-from messi.data.examples import Examples, digest, require_finite
+from messi.data.examples import Examples, Scaling, digest, require_not_infinite
 from messi.data.images import Images
 from messi.data.progress import DataProgress
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arrays(DataConfig):
-    """Your own arrays in an .npz file: float features [N, F] or uint8 images, with N labels and N domains."""
+    """Your own arrays in an .npz file: features [N, F] or uint8 images, with N labels and N domains."""
 
     backbone: ClassVar[str] = "mlp"
     augmentation: ClassVar[Augmentation] = "none"
+    earlier: ClassVar[Mapping[str, Any]] = {"scaling": "none"}
 
     path: tyro.conf.Fixed[str]
     """The .npz file."""
@@ -36,6 +38,8 @@ class Arrays(DataConfig):
     """The array with the domains, as numbers or text."""
     split_array: str = "split"
     """The array with train, val and test; required only for --split official."""
+    scaling: Scaling = "standardise"
+    """Standardise features with the mean and standard deviation of the training part, or use them as they are."""
 
     def load(self, progress: DataProgress | None = None) -> Examples:  # noqa: ARG002 (nothing to report)
         """Read the arrays."""
@@ -57,6 +61,7 @@ class Arrays(DataConfig):
             domain_names=domain_names,
             fingerprint=digest(inputs, labels, domains, named),
             parts=parts,
+            scaling=self.scaling,
         )
 
     def _names(self, array: str, values: Any, number: int) -> tuple[tuple[str, ...], Tensor]:
@@ -85,14 +90,12 @@ def as_inputs(values: Any, what: str) -> Tensor:
             images = images.permute(0, 3, 1, 2)
         if images.shape[1] <= 3:
             return images.contiguous()
-    elif np.issubdtype(values.dtype, np.floating) and values.ndim == 2 and values.size:
-        features = torch.from_numpy(values.astype(np.float32))
-        require_finite(features, what)
+    elif values.dtype.kind in "fiub" and values.ndim == 2 and values.size:
+        with np.errstate(over="ignore"):  # too large a number becomes infinite, which is refused
+            features = torch.from_numpy(values.astype(np.float32))
+        require_not_infinite(features, what)
         return features
-    advice = ""
-    if values.ndim == 2 and values.dtype.kind in "iub":
-        advice = " Save features as floats, with .astype('float32')."
     raise MessiError(
-        f"{what} must be float features [N, F] or uint8 images of up to three channels, but has type {values.dtype} "
-        f"and shape {list(values.shape)}.{advice}"
+        f"{what} must be features [N, F] or uint8 images of up to three channels, but has type {values.dtype} "
+        f"and shape {list(values.shape)}."
     )
