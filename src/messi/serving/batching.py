@@ -76,7 +76,7 @@ class Batcher(Generic[_Input, _Answer]):
 
     def _next(self) -> list[tuple[_Input, asyncio.Future[_Answer]]]:
         """Take a batch from the queue, without the inputs that nobody waits for any longer."""
-        batch = []
+        batch: list[tuple[_Input, asyncio.Future[_Answer]]] = []
         while self._queue and len(batch) < self._batch_size:
             one, future = self._queue.popleft()
             if not future.done():

@@ -29,6 +29,7 @@ class Answer(BaseModel):
         description="The experts with at least an equal share of the weight, the heaviest first, counted from 1."
     )
     likeness: Likeness | None = Field(description="null if the service has no bank of known examples.")
+    notes: list[str] = Field(description="What to know about the input, such as a category that is not known.")
 
 
 class Answers(BaseModel):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
+from messi.core.errors import MessiError
 from messi.core.text import bytes_text
 from messi.serving.problems import ProblemError
 
@@ -23,6 +24,11 @@ class Limits:
     """Inputs that may wait at a time."""
     seconds: float = 30.0
     """The time until a request is given up."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 < value < 1e12:
+                raise MessiError(f"The limit '{name}' must be above 0, but is {value:g}.")
 
 
 class Bodies:

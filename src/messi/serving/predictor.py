@@ -13,6 +13,7 @@ from messi.evaluation.model import Model
 from messi.evaluation.predict import predict_and_encode
 from messi.serving.documents import Answer, Likeness
 from messi.serving.known_domains import KnownDomains
+from messi.serving.ready_input import ReadyInput
 
 
 class Predictor:
@@ -23,9 +24,9 @@ class Predictor:
         self.device = next(model.algorithm.parameters()).device
         self.batch_size = batch_size(self.device)
 
-    def __call__(self, inputs: list[Tensor]) -> list[Answer | Exception]:
-        """Answer uint8 images [channels, height, width] or encoded features [F]; an input may have its own error."""
-        prediction, features = predict_and_encode(self.model.algorithm, [self._ready(inputs)])
+    def __call__(self, inputs: list[ReadyInput]) -> list[Answer | Exception]:
+        """Answer a batch; an input may have its own error."""
+        prediction, features = predict_and_encode(self.model.algorithm, [self._ready([one.values for one in inputs])])
         probabilities = prediction.logits.cpu().softmax(-1)
         routing = None if prediction.routing is None else prediction.routing.cpu()
         judged = self.known.bank.judge(features.cpu()) if self.known and features is not None else None
@@ -44,6 +45,7 @@ class Predictor:
                     experts=experts,
                     active_experts=None if experts is None else active(experts),
                     likeness=self._likeness(judged, place),
+                    notes=list(inputs[place].notes),
                 )
             )
         return answers

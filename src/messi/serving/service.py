@@ -9,7 +9,6 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from torch import Tensor
 
 from messi.core.info import version
 from messi.data.image_files import MOST_PIXELS
@@ -21,10 +20,13 @@ from messi.serving.limits import Bodies, Limits
 from messi.serving.page import POLICY, api_page, page
 from messi.serving.predictor import Predictor
 from messi.serving.problems import ProblemError, handle_problems
+from messi.serving.ready_input import ReadyInput
 
-_ABOUT = """Send images as `image/*`, `application/octet-stream` or files of `multipart/form-data`; or rows of features as
-JSON, `{"rows": [{"column": value}]}` or `{"rows": [[value, ...]]}`, or as `text/csv`, with the names in the first line if
-the columns have names. `null` or an empty cell is a missing value."""
+_ABOUT = (
+    "Send images as image/*, application/octet-stream or files of multipart/form-data. Send rows of features as JSON, "
+    "objects by column name or lists in the order of training, or as text/csv, with the names in the first line if the "
+    "columns have names. null or an empty cell is a missing value. Other columns are ignored."
+)
 _PROBLEMS = {
     400: "The body is malformed.",
     408: "The body did not arrive in time.",
@@ -51,7 +53,7 @@ _BODY = {
 
 def make_app(predictor: Predictor, limits: Limits, *, no_warning_because: str | None = None) -> FastAPI:
     """Return the service of one model."""
-    batcher: Batcher[Tensor, Answer] = Batcher(predictor, batch_size=predictor.batch_size, room=limits.queue)
+    batcher: Batcher[ReadyInput, Answer] = Batcher(predictor, batch_size=predictor.batch_size, room=limits.queue)
     bodies, info = Bodies(limits), _info(predictor, limits, no_warning_because)
     readers = worker_threads(os.cpu_count() or 1)
 
@@ -80,7 +82,7 @@ def make_app(predictor: Predictor, limits: Limits, *, no_warning_because: str | 
                 late = ProblemError(504, f"There was no answer within {limits.seconds:g} s; send less at a time.")
                 kind = request.headers.get("content-type", "")
                 loop = asyncio.get_running_loop()
-                inputs = await loop.run_in_executor(readers, read_inputs, predictor.model, kind, body)
+                inputs = await loop.run_in_executor(readers, read_inputs, predictor.model.spec, kind, body)
                 return Answers(predictions=await _answers(batcher, inputs, limits))
         except TimeoutError as error:
             raise late from error
@@ -104,7 +106,7 @@ def make_app(predictor: Predictor, limits: Limits, *, no_warning_because: str | 
     return app
 
 
-async def _answers(batcher: Batcher[Tensor, Answer], inputs: list[Tensor], limits: Limits) -> list[Answer]:
+async def _answers(batcher: Batcher[ReadyInput, Answer], inputs: list[ReadyInput], limits: Limits) -> list[Answer]:
     if len(inputs) > limits.queue:
         raise ProblemError(413, f"{len(inputs):,} inputs exceed the limit of {limits.queue:,}; send less at a time.")
     try:
@@ -142,8 +144,8 @@ def _info(predictor: Predictor, limits: Limits, no_warning_because: str | None) 
     quality: Any = known.quality if known else None
     return ModelInfo(
         inputs="features" if features else "images",
-        features=None,
-        num_features=model.spec.shape[0] if features else None,
+        features=[column.name for column in model.spec.columns] or None,
+        num_features=(len(model.spec.columns) or model.spec.shape[0]) if features else None,
         classes=list(model.classes),
         training_domains=list(description.sources),
         algorithm=str(description.config["algorithm"]["name"]),
