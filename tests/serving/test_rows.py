@@ -49,9 +49,7 @@ def test_an_unseen_category_is_accepted_with_a_note() -> None:
     known, unseen = read_csv(b'age,colour,"weight, kg"\n40,red,1\n40,mauve,1\n', TABLE)
     assert known.notes == ()
     assert unseen.values.tolist() == [0.0, 0.0, 0.0, 0.0, 0.0]
-    assert unseen.notes == (
-        "Column 'colour': the category 'mauve' did not occur in training; known are: blue, red.",
-    )
+    assert unseen.notes == ("Column 'colour': the category 'mauve' did not occur in training; known are: blue, red.",)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import tyro
 from messi.cli.common.options import shown_as
 from messi.cli.common.output import note, say
 from messi.core.errors import MessiError
+from messi.data.find import find_data
 from messi.engine.build import pick_device
 from messi.evaluation.model import load
 
@@ -26,6 +27,7 @@ def serve(
     max_megabytes: float = 20.0,
     queue: int = 1024,
     seconds: float = 30.0,
+    data: Annotated[str | None, shown_as("DATA")] = None,
     algorithm: Annotated[Path | None, shown_as("FILE")] = None,
     device: Annotated[str | None, shown_as("DEVICE")] = None,
 ) -> int:
@@ -42,6 +44,7 @@ def serve(
         max_megabytes: The largest body of a request.
         queue: The number of inputs that may wait; further requests are refused with the status 503.
         seconds: The time after which a request is given up.
+        data: Where the data of the run are now, if they were moved; only needed the first time.
         algorithm: The file of your own method. It is executed, so name only files that you trust.
         device: Such as cpu or cuda:0; by default a GPU if there is one.
 
@@ -62,7 +65,7 @@ def serve(
     with bind(host, port) as bound:
         known, reason = None, None
         try:
-            known = known_domains(run, model, algorithm=algorithm)
+            known = known_domains(run, model, algorithm=algorithm, data=find_data(data) if data else None)
         except NoBankError as error:
             reason = str(error)
             note(f"Inputs that are unlike the training domains are not recognised: {reason}")

@@ -18,6 +18,7 @@ from messi.core.info import version
 from messi.core.records import Role
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, tensors_checksum, write_tensors
+from messi.data.datasets.common.base import DataConfig
 from messi.data.loader import Loader
 from messi.diagnostics.novelty import Bank, NoveltyQuality, measure
 from messi.diagnostics.sampling import spaced
@@ -57,8 +58,12 @@ class NoBankError(MessiError):
     """Why a model is served without a warning."""
 
 
-def known_domains(path: Path, model: Model, *, algorithm: Path | None = None) -> KnownDomains:
+def known_domains(
+    path: Path, model: Model, *, algorithm: Path | None = None, data: DataConfig | None = None
+) -> KnownDomains:
     """Return the bank of the model of a run, which is built and saved if the run has none yet.
+
+    ``data`` is where the data of the run are now, if they were moved.
 
     Raises:
         NoBankError: if there is neither a bank nor the data to build it.
@@ -69,7 +74,8 @@ def known_domains(path: Path, model: Model, *, algorithm: Path | None = None) ->
     if folder.novelty.exists():
         return _read(folder.novelty, weights, model)
     try:
-        _, loader = reopen(path, device=str(next(model.algorithm.parameters()).device), algorithm=algorithm)
+        device = str(next(model.algorithm.parameters()).device)
+        _, loader = reopen(path, device=device, algorithm=algorithm, data=data)
     except MessiError as error:
         raise NoBankError(str(error)) from error
     found = _build(model, loader)

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from messi.core.errors import MessiError
 from messi.core.text import bytes_text
@@ -54,6 +55,8 @@ class Bodies:
                 body += chunk
                 self._held += len(chunk)
             yield bytes(body)
+        except ClientDisconnect as error:
+            raise ProblemError(400, "The connection was closed before the whole body arrived.") from error
         finally:
             self._held -= len(body)
 

@@ -21,6 +21,12 @@ class ProblemError(Exception):
         self.status = status
 
 
+def failure(error: Exception) -> ProblemError:
+    """Log an error that is not the fault of a request, and return what its client learns of it."""
+    logging.getLogger("messi").error("A request failed: %s: %s", type(error).__name__, error)
+    return ProblemError(500, "The service failed on this request; its log states why.")
+
+
 def handle_problems(app: FastAPI) -> None:
     """Answer every error with one sentence, and never with a traceback."""
 
@@ -45,6 +51,5 @@ def handle_problems(app: FastAPI) -> None:
         return reply(error.status_code, sentences.get(error.status_code, str(error.detail)))
 
     @app.exception_handler(Exception)
-    async def failure(_request: Request, error: Exception) -> JSONResponse:
-        logging.getLogger("messi").error("A request failed: %s: %s", type(error).__name__, error)
-        return reply(500, "The service failed on this request; its log states why.")
+    async def unexpected(_request: Request, error: Exception) -> JSONResponse:
+        return reply(500, str(failure(error)))

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from messi.core.errors import MessiError
 from messi.core.info import version
 from messi.data.image_files import MOST_PIXELS
 from messi.data.threads import worker_threads
@@ -19,7 +20,7 @@ from messi.serving.inputs import read_inputs
 from messi.serving.limits import Bodies, Limits
 from messi.serving.page import POLICY, api_page, page
 from messi.serving.predictor import Predictor
-from messi.serving.problems import ProblemError, handle_problems
+from messi.serving.problems import ProblemError, failure, handle_problems
 from messi.serving.ready_input import ReadyInput
 
 _ABOUT = (
@@ -113,6 +114,10 @@ async def _answers(batcher: Batcher[ReadyInput, Answer], inputs: list[ReadyInput
         return await batcher.answer(inputs)
     except QueueFullError as error:
         raise ProblemError(503, "The service has more requests than it can answer; repeat this one later.") from error
+    except MessiError:
+        raise
+    except Exception as error:  # such as a full GPU; the connection and the service survive it
+        raise failure(error) from error
 
 
 class SafeHeaders:
