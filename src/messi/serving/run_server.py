@@ -16,10 +16,16 @@ from messi.core.errors import MessiError
 def bind(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to an address; port 0 finds a free one."""
     try:
+        if not 0 <= port < 2**16:  # the resolver would wrap it around
+            raise OverflowError("a port is a number from 0 to 65535")
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError:
+            bound.close()
+            raise
     except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise MessiError(
