@@ -53,7 +53,7 @@ def main() -> None:
     known = [dict(zip(model.classes, row.tolist(), strict=True)) for row in answers.probabilities]
     bodies = [path.read_bytes() for path in chosen.images]
     words = [sys.executable, "-c", _START, "serve", str(chosen.run), "--port", "0", "--device", "cpu"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603 (this program)
         try:
             assert server.stdout is not None
             found = re.search(r"http://\S+/", server.stdout.readline())

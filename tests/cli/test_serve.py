@@ -18,7 +18,7 @@ from tests.command import messi
         (("--port", "70000"), "port 70000, cannot be used"),
         (("--queue", "0"), "The limit 'queue' must be above 0, but is 0."),
         (("--seconds", "nan"), "The limit 'seconds' must be above 0"),
-        (("--max-megabytes", "-1"), "The limit 'body_bytes' must be above 0"),
+        (("--body-bytes", "-1"), "The limit 'body_bytes' must be above 0"),
     ],
 )
 def test_bad_options_give_one_sentence(trained: Path, options: tuple[str, ...], message: str) -> None:

@@ -47,6 +47,6 @@ def image_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def images(image_run: Path) -> Iterator[Served]:
     """Serve the images, with small limits."""
-    options = ("--max-megabytes", "1", "--seconds", "5", "--queue", "256")
+    options = ("--body-bytes", "1000000", "--seconds", "5", "--queue", "256")
     with serving(image_run / "run", *options, home=image_run / "home") as server:
         yield Served(image_run / "run", image_run / "images", server)

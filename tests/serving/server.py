@@ -71,7 +71,7 @@ def serving(run: Path, *options: str, home: Path) -> Iterator[Server]:
 @contextmanager
 def serving_here(app: FastAPI) -> Iterator[str]:
     """Serve an app in a thread of this process; yield its address."""
-    server = uvicorn.Server(uvicorn.Config(app, http="h11", ws="none", log_config=None, timeout_graceful_shutdown=5))
+    server = uvicorn.Server(uvicorn.Config(app, http="h11", ws="none", log_config=None, timeout_graceful_shutdown=1))
     with bind("127.0.0.1", 0) as bound:
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()

@@ -85,7 +85,7 @@ def test_a_bank_that_does_not_fit_is_refused_in_one_sentence(run: Path, part: st
         content = bytearray(file.read_bytes())
         content[-1] ^= 1
         file.write_bytes(content)
-    with pytest.raises(MessiError, match="delete it|Restore it from a copy") as caught:
+    with pytest.raises(MessiError, match=r"delete it|Restore it from a copy") as caught:
         known_domains(run, model)
     assert not isinstance(caught.value, NoBankError)
     assert "\n" not in str(caught.value)

@@ -5,17 +5,18 @@ from typing import Annotated
 
 import tyro
 
-from messi.cli.common.options import shown_as
+from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import note, say
 from messi.core.errors import MessiError
 from messi.data.find import find_data
 from messi.engine.build import pick_device
 from messi.evaluation.model import load
+from messi.serving.limits import Limits
 
 
 def main(arguments: list[str]) -> int:
     """Parse and serve."""
-    return tyro.cli(serve, prog="messi serve", args=arguments)
+    return tyro.cli(serve, prog="messi serve", args=arguments, config=FLAT)
 
 
 def serve(
@@ -24,12 +25,10 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    max_megabytes: float = 20.0,
-    queue: int = 1024,
-    seconds: float = 30.0,
     data: Annotated[str | None, shown_as("DATA")] = None,
     algorithm: Annotated[Path | None, shown_as("FILE")] = None,
     device: Annotated[str | None, shown_as("DEVICE")] = None,
+    limits: Annotated[Limits, tyro.conf.arg(name="")] = Limits(),  # noqa: B008 (frozen)
 ) -> int:
     """Serve a trained model over HTTP: a JSON API, and a page for dropping an image or pasting a row.
 
@@ -41,17 +40,14 @@ def serve(
         run: A run folder or a model file.
         host: The address to bind; others than the loopback address can be reached by other machines.
         port: The port; 0 finds a free one.
-        max_megabytes: The largest body of a request.
-        queue: The number of inputs that may wait; further requests are refused with the status 503.
-        seconds: The time after which a request is given up.
         data: Where the data of the run are now, if they were moved; only needed the first time.
         algorithm: The file of your own method. It is executed, so name only files that you trust.
         device: Such as cpu or cuda:0; by default a GPU if there is one.
+        limits: What a request may cost.
 
     """
     try:
         from messi.serving.known_domains import NoBankError, known_domains  # noqa: PLC0415 (an optional extra)
-        from messi.serving.limits import Limits  # noqa: PLC0415
         from messi.serving.predictor import Predictor  # noqa: PLC0415
         from messi.serving.run_server import bind, is_loopback, url  # noqa: PLC0415
         from messi.serving.run_server import serve as run_server  # noqa: PLC0415
@@ -60,7 +56,6 @@ def serve(
         raise MessiError(
             f"messi serve requires the package '{error.name}'; install it with: pip install 'messi-dg[serve]'."
         ) from error
-    limits = Limits(body_bytes=round(max_megabytes * 1e6), queue=queue, seconds=seconds)
     model = load(run, device=pick_device(device), algorithm=algorithm)
     with bind(host, port) as bound:
         known, reason = None, None
@@ -72,5 +67,7 @@ def serve(
         if not is_loopback(bound):
             note("The service does not authenticate anybody: every machine that reaches this address can use it.")
         app = make_app(Predictor(model, known), limits, no_warning_because=reason)
-        run_server(app, bound, grace=seconds, ready=lambda: say(f"serving {run} at {url(bound)}; stop with Ctrl-C"))
+        run_server(
+            app, bound, grace=limits.seconds, ready=lambda: say(f"serving {run} at {url(bound)}; stop with Ctrl-C")
+        )
     return 0

@@ -15,9 +15,10 @@ from messi.core.info import version
 from messi.data.image_files import MOST_PIXELS
 from messi.data.threads import worker_threads
 from messi.serving.batching import Batcher, QueueFullError
+from messi.serving.bodies import Bodies
 from messi.serving.documents import Answer, Answers, Health, ModelInfo, Problem, ServiceLimits, WarningQuality
 from messi.serving.inputs import read_inputs
-from messi.serving.limits import Bodies, Limits
+from messi.serving.limits import Limits
 from messi.serving.page import POLICY, api_page, page
 from messi.serving.predictor import Predictor
 from messi.serving.problems import ProblemError, failure, handle_problems

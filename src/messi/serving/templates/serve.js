@@ -116,7 +116,6 @@
   if (main.dataset.inputs === "images") {
     const drop = document.getElementById("drop"), file = document.getElementById("file");
     file.addEventListener("change", () => { pictures(file.files); file.value = ""; });
-    file.addEventListener("keydown", event => { if (event.key === "Enter") file.click(); });
     document.addEventListener("dragover", event => { event.preventDefault(); drop.classList.add("over"); });
     document.addEventListener("dragleave", () => drop.classList.remove("over"));
     document.addEventListener("drop", event => {
