@@ -30,6 +30,7 @@ COMMANDS = {
     "evaluate": "measure a trained model on its target domains or on other data",
     "export": "write a model as one file for ONNX Runtime or torch, with a model card",
     "predict": "classify images or features with a trained model",
+    "serve": "answer requests over HTTP with a trained model, with a page",
     "data": "list, prepare, verify or show data sets",
     "verify": "check that the files of runs, plans and models are undamaged",
     "status": "show how far a plan is, what failed and the time left",

@@ -85,6 +85,11 @@ class RunDir:
         """``report.html``: the report for people."""
         return self.path / "report.html"
 
+    @property
+    def novelty(self) -> Path:
+        """``novelty.safetensors``: examples that a service compares inputs with; written when the run is served."""
+        return self.path / "novelty.safetensors"
+
     def state(self) -> State:
         """Return whether this run is new, started or done."""
         if self.result.exists():

@@ -80,13 +80,27 @@ def read_picture_and_digest(path: Path, *, channels: int = 3) -> tuple[Tensor, s
     try:
         with open_regular(path) as file, _BYTES.taken(_within(os.fstat(file.fileno()).st_size)):
             content = file.read()
-            with Image.open(io.BytesIO(content), formats=_FORMATS) as opened:
-                pixels = _draft(opened)
-                with _PIXELS.taken(pixels):
-                    picture = to_tensor(opened, channels=channels)
+            picture = _decoded(content, channels)
     except Exception as error:  # Pillow raises errors of all kinds for damaged files
         raise MessiError(f"The image {path} cannot be read: {_reason(error)}. Replace or remove it.") from error
     return picture, hashlib.blake2b(content, digest_size=_DIGEST).hexdigest()
+
+
+@without_warnings()
+def read_picture_bytes(content: bytes, name: str, *, channels: int = 3) -> Tensor:
+    """Read the content of an image file as uint8 [channels, height, width]; an error calls it ``name``."""
+    try:
+        return _decoded(content, channels)
+    except Exception as error:
+        reason = _reason(error) if content else "it has 0 bytes"
+        raise MessiError(f"{name} cannot be read: {reason}. Send a whole image, such as a JPEG or PNG file.") from error
+
+
+def _decoded(content: bytes, channels: int) -> Tensor:
+    with Image.open(io.BytesIO(content), formats=_FORMATS) as opened:
+        pixels = _draft(opened)
+        with _PIXELS.taken(pixels):
+            return to_tensor(opened, channels=channels)
 
 
 def read_digest(path: Path) -> str:

@@ -71,14 +71,19 @@ def reopen(
     *,
     device: str | None = None,
     algorithm: Path | None = None,
+    data: DataConfig | None = None,
     load_data: Callable[[DataConfig, torch.device], Examples] = load_placed,
 ) -> tuple[Model, Loader]:
-    """Return the selected model of a finished run and a loader of its data, with the target open."""
+    """Return the selected model of a finished run and a loader of its data, with the target open.
+
+    ``data`` is where the data are now, if they were moved.
+    """
     chosen = pick_device(device)
     model = load(path, device=chosen, algorithm=algorithm)
     if _finished_run(path) is None:
         raise MessiError(f"{path} is a model outside of its run folder; name the data to evaluate it on with --data.")
     config = _config(model, algorithm)
+    config = dataclasses.replace(config, data=data) if data else config
     place = getattr(config.data, "path", None)
     if place and not Path(place).exists():
         raise MessiError(

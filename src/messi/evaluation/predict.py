@@ -1,6 +1,7 @@
 """Run a model over data, without training."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from messi.algorithms.common.base import Algorithm
 from messi.algorithms.common.inference import autocast, evaluating
 from messi.core.batch import Prediction
+from messi.models.encoder import Encoder
 
 
 @dataclass(frozen=True)
@@ -53,3 +55,27 @@ def predict(algorithm: Algorithm, batches: Iterable[Tensor]) -> Prediction:
     routing = [output.routing.float() for output in outputs if output.routing is not None]
     logits = torch.cat([output.logits.float() for output in outputs])
     return Prediction(logits=logits, routing=torch.cat(routing) if routing else None)
+
+
+def predict_and_encode(algorithm: Algorithm, batches: Iterable[Tensor]) -> tuple[Prediction, Tensor | None]:
+    """Predict batches, and also return the features of the encoder [N, width], in one pass.
+
+    The features are None for a method without an encoder of messi, or with several.
+    """
+    with _encoder_outputs(algorithm) as outputs:
+        prediction = predict(algorithm, batches)
+    features = torch.cat([output.float() for output in outputs]) if outputs else None
+    return prediction, features if features is not None and len(features) == len(prediction.logits) else None
+
+
+@contextmanager
+def _encoder_outputs(algorithm: Algorithm) -> Iterator[list[Tensor]]:
+    """Collect what the encoders of a method return inside the block."""
+    outputs: list[Tensor] = []
+    encoders = [module for module in algorithm.modules() if isinstance(module, Encoder)]
+    hooks = [one.register_forward_hook(lambda _module, _inputs, output: outputs.append(output)) for one in encoders]
+    try:
+        yield outputs
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,91 @@
+"""The bank of a run: built once, bound to its model, and refused if it is damaged."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from messi.core.errors import MessiError
+from messi.core.rundir import RunDir
+from messi.core.tensorfile import read_tensors, write_tensors
+from messi.data.datasets.folder import Folder
+from messi.evaluation.model import load
+from messi.evaluation.predict import predict_and_encode
+from messi.serving.known_domains import NoBankError, known_domains
+
+
+@pytest.fixture
+def run(image_run: Path, tmp_path: Path) -> Path:
+    """Return a copy of the run without a bank."""
+    shutil.copytree(image_run / "run", tmp_path / "run", ignore=shutil.ignore_patterns("novelty.safetensors"))
+    return tmp_path / "run"
+
+
+def test_the_bank_is_the_validation_part_and_is_built_once(run: Path) -> None:
+    model = load(run)
+    built = known_domains(run, model)
+    assert sorted(built.names) == ["paint", "photo"]
+    assert torch.bincount(built.bank.domains).tolist() == [12, 12]  # 20 % of 60 images each
+    torch.testing.assert_close(built.bank.features.norm(dim=1), torch.ones(24))
+    content = RunDir(run).novelty.read_bytes()
+    again = known_domains(run, model, data=Folder(path="nowhere"))  # the data are not needed any more
+    assert again.threshold == built.threshold
+    assert again.quality == built.quality
+    assert torch.equal(again.bank.features, built.bank.features)
+    assert RunDir(run).novelty.read_bytes() == content
+
+
+def test_features_of_one_pass_change_no_bit_of_the_prediction(run: Path, image_run: Path) -> None:
+    model = load(run)
+    files = sorted((image_run / "images").rglob("*.png"))[:9]
+    inputs = model._ready(files, torch.device("cpu"))
+    prediction, features = predict_and_encode(model.algorithm, [inputs])
+    assert features is not None
+    assert torch.equal(features, model.algorithm.inspect(inputs).encoded.detach())  # type: ignore[union-attr]
+    assert torch.equal(prediction.logits.softmax(-1), model.predict(files).probabilities)
+    assert not any(module._forward_hooks for module in model.algorithm.modules())
+
+
+def test_moved_data_are_found_by_their_new_path(run: Path, image_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(image_run / "images", tmp_path / "moved")
+    model = load(run)
+    model.description.config["data"]["path"] = str(tmp_path / "gone")
+    built = known_domains(run, model, data=Folder(path=str(tmp_path / "moved")))
+    assert len(built.bank.features) == 24
+    shutil.rmtree(tmp_path / "moved" / "paint" / "across")
+    RunDir(run).novelty.unlink()
+    with pytest.raises(NoBankError, match="has changed since the run"):
+        known_domains(run, model, data=Folder(path=str(tmp_path / "moved")))
+
+
+def test_a_model_outside_of_its_run_is_served_without_a_warning(run: Path, tmp_path: Path) -> None:
+    shutil.copy(run / "model.safetensors", tmp_path / "model.safetensors")
+    with pytest.raises(NoBankError, match="is a model outside of its run folder"):
+        known_domains(tmp_path / "model.safetensors", load(tmp_path / "model.safetensors"))
+    assert not (tmp_path / "novelty.safetensors").exists()
+
+
+@pytest.mark.parametrize("part", ["model", "names", "domains", "features", "width", "threshold", "bytes"])
+def test_a_bank_that_does_not_fit_is_refused_in_one_sentence(run: Path, part: str) -> None:
+    model = load(run)
+    known_domains(run, model)
+    file = RunDir(run).novelty
+    tensors, description = read_tensors(file)
+    if part in ("model", "names", "threshold"):
+        description[part] = {"model": "0" * 32, "names": ["paint"], "threshold": "far"}[part]
+    elif part == "domains":
+        tensors["domains"][0] = 7
+    elif part == "features":
+        tensors["features"][0, 0] = torch.nan
+    elif part == "width":
+        tensors["features"] = tensors["features"][:, 1:].clone()
+    write_tensors(file, tensors, description)
+    if part == "bytes":
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.write_bytes(content)
+    with pytest.raises(MessiError, match=r"delete it|Restore it from a copy") as caught:
+        known_domains(run, model)
+    assert not isinstance(caught.value, NoBankError)
+    assert "\n" not in str(caught.value)

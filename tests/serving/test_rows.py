@@ -1,0 +1,106 @@
+"""Rows of JSON and CSV: found by name, and refused with one sentence that names the cell."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from messi.core.batch import Column, InputSpec
+from messi.serving.problems import ProblemError
+from messi.serving.rows import read_csv, read_json
+
+TABLE = InputSpec(
+    shape=(5,),
+    mean=(40.0, 0.0, 0.0, 0.0, 1.0),
+    std=(10.0, 1.0, 1.0, 1.0, 2.0),
+    columns=(
+        Column("age", fill=40.0, indicator=True),
+        Column("colour", categories=("blue", "red")),
+        Column("weight, kg", fill=1.0),
+    ),
+)
+PLAIN = InputSpec(shape=(3,))
+
+
+def rows(*given: object) -> bytes:
+    return json.dumps({"rows": given}).encode()
+
+
+def test_columns_are_found_by_name_in_any_order_and_others_are_ignored() -> None:
+    expected = torch.tensor([1.0, 0.0, 0.0, 1.0, 2.0])
+    row = {"label": "x", "weight, kg": 5, "colour": "red", "age": 50.0}
+    (found,) = read_json(rows(row), TABLE)
+    torch.testing.assert_close(found.values, expected)
+    (listed,) = read_json(rows([50, "red", 5]), TABLE)
+    torch.testing.assert_close(listed.values, expected)
+    (read,) = read_csv(b'\xef\xbb\xbfcolour,"weight, kg",label,age\r\nred,5,x,50\r\n\r\n', TABLE)
+    torch.testing.assert_close(read.values, expected)
+    assert found.notes == listed.notes == read.notes == ()
+
+
+@pytest.mark.parametrize("empty", [None, "", " ", "NaN", "NA"])
+def test_a_missing_value_is_filled_and_indicated(empty: str | None) -> None:
+    (found,) = read_json(rows({"age": empty, "colour": empty, "weight, kg": empty}), TABLE)
+    assert found.values.tolist() == [0.0, 1.0, 0.0, 0.0, 0.0]
+
+
+def test_an_unseen_category_is_accepted_with_a_note() -> None:
+    known, unseen = read_csv(b'age,colour,"weight, kg"\n40,red,1\n40,mauve,1\n', TABLE)
+    assert known.notes == ()
+    assert unseen.values.tolist() == [0.0, 0.0, 0.0, 0.0, 0.0]
+    assert unseen.notes == ("Column 'colour': the category 'mauve' did not occur in training; known are: blue, red.",)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "sentence"),
+    [
+        (rows({"age": 1, "colour": "red"}), 422, "Row 1 has no column 'weight, kg', which the model requires; it has"),
+        (rows({}), 422, "Row 1 has no column 'age', which the model requires; it has: none."),
+        (rows([1, "red", 2], [1, "red", "heavy"]), 422, "Row 2, column 'weight, kg': 'heavy' is not a finite number."),
+        (rows([1, "red", "1e999"]), 422, "'1e999' is not a finite number."),
+        (rows([10**400, "red", 1]), 422, "is not a finite number."),
+        (rows([True, "red", 1]), 422, "a cell must be a number, text or null."),
+        (rows([1, {"a": 1}, 1]), 422, "Row 1, column 'colour': a cell must be a number, text or null."),
+        (rows([1, "red"]), 422, "Row 1 has 2 values, but the model takes 3."),
+        (rows(7), 422, "The body must be an object with a list of rows"),
+        (b"[]", 422, "The body must be an object with a list of rows"),
+        (b'{"rows": [[NaN, "red", 1]]}', 400, "NaN is not a number of JSON; write null for a missing value"),
+        (b'{"rows": ', 400, "The body is not JSON"),
+        (b"[" * 100_000, 400, "it is nested too deeply"),
+        (b'{"rows": "\xff"}', 400, "The body is not UTF-8: byte 10 is not valid."),
+    ],
+)
+def test_json_that_does_not_fit_gives_one_sentence(body: bytes, status: int, sentence: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        read_json(body, TABLE)
+    assert caught.value.status == status
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "sentence"),
+    [
+        (b"age,colour\n1,red\n", 422, "Row 1 has no column 'weight, kg'"),
+        (b"age,age\n1,1\n", 422, "names a column twice"),
+        (b"age,colour\n1\n", 422, "Row 1 has 1 cells, but the first line has 2 names."),
+        (b'age,"colour\n', 400, "The body is not CSV"),
+    ],
+)
+def test_csv_that_does_not_fit_gives_one_sentence(body: bytes, status: int, sentence: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        read_csv(body, TABLE)
+    assert caught.value.status == status
+    assert sentence in str(caught.value)
+
+
+def test_features_without_names_are_rows_of_numbers() -> None:
+    (first, second) = read_csv(b"1,2,3\n4,5,6\n", PLAIN)
+    assert (first.values.tolist(), second.values.tolist()) == ([1, 2, 3], [4, 5, 6])
+    with pytest.raises(ProblemError, match="have no names; send rows as lists of 3 numbers"):
+        read_json(rows({"a": 1}), PLAIN)
+    with pytest.raises(ProblemError, match="Row 1, column '0': 'a' is not a finite number"):
+        read_csv(b"a,b,c\n1,2,3\n", PLAIN)
+    assert read_csv(b"", PLAIN) == []
+    assert math.isclose(float(first.values.sum()), 6)
