@@ -10,7 +10,7 @@ import tyro
 
 from messi.algorithms.common.base import ALGORITHMS
 from messi.api import run
-from messi.cli.common.options import FLAT, shown_as
+from messi.cli.common.options import FLAT, add_encoder_options, chosen_encoder, shown_as
 from messi.cli.common.output import say
 from messi.cli.common.progress import data_progress, progress
 from messi.cli.common.results import print_held_out, print_results
@@ -28,7 +28,6 @@ from messi.engine.leave_one_out import runs_of
 from messi.engine.recipes import DEFAULT, find_recipe, recipe
 from messi.engine.run import RunResult
 from messi.engine.saved_config import read_config
-from messi.models.encoder import EncoderConfig
 from messi.reports.page import write_report
 
 
@@ -47,7 +46,9 @@ def main(arguments: list[str]) -> int:
         method = short_name(one.algorithm.name)
         title = method if len(configs) == 1 else f"{method} -> {name}"
         shown = progress(title, functools.partial(_about, one, device))
-        results.append(run(one, out=place, device=device, capture=capture, observers=[shown], load=load))
+        results.append(
+            run(one, out=place, device=device, capture=capture, observers=[shown], load=load, progress=loading)
+        )
     _show(config, results, out)
     return 0
 
@@ -100,8 +101,9 @@ def parse(arguments: list[str]) -> Command:
     Which options exist depends on the method and the data; their defaults depend on recipe and protocol.
     """
     first = argparse.ArgumentParser(prog="messi train", add_help=False, allow_abbrev=False)
-    for option in ("config", "data", "recipe", "algorithm", "protocol", "backbone"):
+    for option in ("config", "data", "recipe", "algorithm", "protocol"):
         first.add_argument(f"--{option}")
+    add_encoder_options(first)
     chosen, _ = first.parse_known_args(arguments)
     saved = chosen.config is not None
     default = (_change_saved(chosen) if saved else _from_scratch(chosen)).resolved()
@@ -143,7 +145,7 @@ def parse(arguments: list[str]) -> Command:
 
 def _from_scratch(chosen: argparse.Namespace) -> RunConfig:
     data = find_data(chosen.data or "rotated_colored_mnist")  # for --help; --data is required
-    settings: dict[str, Any] = {"encoder": EncoderConfig(backbone=chosen.backbone)}
+    settings: dict[str, Any] = {"encoder": chosen_encoder(chosen)}
     if chosen.protocol:
         settings["protocol"] = chosen.protocol
     name, method = _recipe_name(chosen), chosen.algorithm

@@ -18,19 +18,23 @@ from messi.data.examples import Examples, domain_indices
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
-from messi.data.progress import LogProgress
+from messi.data.progress import DataProgress, LogProgress
 from messi.data.sampling import Sampler
 from messi.data.sealed_data import SealedData
 from messi.data.seen_examples import seen_digests
 from messi.data.splits import Split, make_split
 from messi.engine.averaging.choice import make_averager
+from messi.engine.checkpoint import FrozenWeights
 from messi.engine.config import RunConfig
+from messi.engine.encode import encoded
 from messi.engine.loop import RunParts
 from messi.engine.metrics_log import MetricsLog
 from messi.engine.observers import Observer, Stopwatch, TensorBoard
 from messi.engine.start import Start, read_start
 from messi.engine.stepper import AdamStepper
 from messi.evaluation.selection import ORACLE, RULES
+from messi.models.encoder import Encoder
+from messi.models.lora import plain_state
 
 
 def build_run(
@@ -41,8 +45,13 @@ def build_run(
     observers: Sequence[Observer] = (),
     *,
     capture: bool = True,
+    start: Start | None = None,
+    progress: DataProgress | None = None,
 ) -> RunParts:
-    """Build the parts of a run from its resolved config, without writing anything."""
+    """Build the parts of a run from its resolved config, without writing anything to its folder.
+
+    ``start`` overrides the config's; ``progress`` follows the encoding of images by a frozen encoder.
+    """
     training, split = config.training, split_of(config, examples)
     validation = RULES[training.selection].role
     if not split.of(validation):
@@ -57,17 +66,18 @@ def build_run(
         )
     _note_unseen_classes(examples, split)
     spec = config.encoder.input_spec(examples.input_shape)
-    sealed = SealedData(placed(examples, device), split)
-    loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     seen = seen_digests(examples, split)
     description = _description(config, examples, split, tensors_checksum(seen))
-    start = read_start(config.start, folder, description) if config.start else None
+    if config.start and start is None:
+        start = read_start(config.start, folder, description)
     algorithm = _initialised(config, task, start)
     description = dataclasses.replace(
-        description, start=start.checksum if start else None, initial=tensors_checksum(algorithm.state_dict())
+        description, start=start.checksum if start else None, initial=tensors_checksum(plain_state(algorithm))
     )
     algorithm.to(device)
+    sealed = _sealed(config, examples, split, algorithm, spec, device, progress)
+    loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
     stopwatch = Stopwatch(device)
     tensorboard = TensorBoard(folder.path / "tensorboard", validation)
     return RunParts(
@@ -83,17 +93,39 @@ def build_run(
         capture=capture,
         seen=seen,
         description=description,
+        frozen=FrozenWeights.of(algorithm),
     )
 
 
 def _initialised(config: RunConfig, task: Task, start: Start | None) -> Algorithm:
     """Return the method with the weights that training begins with."""
     torch.manual_seed(derive_seed("initialise", config.seed))
-    if start is None:
-        return build(config.algorithm, task=task, encoder=config.encoder)
-    algorithm = build(config.algorithm, task=task, encoder=config.encoder.without_weights())
-    start.load_into(algorithm)
+    encoder = config.encoder
+    algorithm = build(config.algorithm, task=task, encoder=encoder.without_weights() if start else encoder)
+    if start:
+        start.load_into(algorithm)
+    algorithm.restrict(encoder.tuning)
+    if start and tensors_checksum(plain_state(algorithm)) != start.checksum:
+        raise MessiError(
+            f"The run cannot start from {start.path} with --tune head: its encoders differ, and a frozen one is shared."
+        )
     return algorithm
+
+
+def _sealed(
+    config: RunConfig,
+    examples: Examples,
+    split: Split,
+    algorithm: Algorithm,
+    spec: InputSpec,
+    device: torch.device,
+    progress: DataProgress | None,
+) -> SealedData:
+    """Return the data of a run, with the features of its images if the encoder is frozen."""
+    if config.encoder.tuning.kind != "head":
+        return SealedData(placed(examples, device), split)
+    encoder = next(module for module in algorithm.modules() if isinstance(module, Encoder))
+    return SealedData(examples, split, encoded(config, examples, encoder, spec, device, progress))
 
 
 def _note_unseen_classes(examples: Examples, split: Split) -> None:

@@ -20,6 +20,8 @@ from messi.evaluation.measure import predict_role
 from messi.evaluation.model import read_weights, save_model
 from messi.evaluation.predict import Predictions
 from messi.evaluation.selection import ORACLE, RULES, better_step, select
+from messi.models.encoder import merge_encoders
+from messi.models.lora import plain_state
 
 EXAMPLES_PER_DOMAIN = 4
 # A report with pictures of hundreds of domains would be too large to open.
@@ -57,6 +59,7 @@ def finish_with(parts: RunParts, chosen: Chosen) -> None:
 
     ``result.json`` is written last: a run that is interrupted before then repeats this function.
     """
+    merge_encoders(parts.algorithm)
     parts.algorithm.load_state_dict(read_weights(parts.folder, step=chosen.step))
     parts.loader.data.open_target()
     predictions = _evaluate(parts, chosen)
@@ -88,7 +91,7 @@ def _save_average(parts: RunParts, averager: Averager) -> Chosen:
     steps = range(last + 1, last + 1 + BATCH_NORM_BATCHES)
     reestimate(parts.algorithm, (parts.loader.batch(step).inputs for step in steps))
     chosen = Chosen(parts.config.training.averaging, average.last, (average.first, average.last))
-    weights = Snapshot(parts.algorithm.state_dict()).wait()
+    weights = Snapshot(plain_state(parts.algorithm)).wait()
     save_model(parts.folder.model, weights, model_description(parts, chosen.step, chosen.averaged_steps))
     return chosen
 
@@ -104,8 +107,9 @@ def _evaluate(parts: RunParts, chosen: Chosen) -> dict[Role, dict[int, Predictio
     predictions["source_test"] = measure(parts, "source_test", chosen.step, averaged=chosen.averaged)
     start = time.perf_counter()  # the device is idle: all predictions so far were waited for
     target = predictions["target"] = measure(parts, "target", chosen.step, averaged=chosen.averaged)
-    images = sum(len(predicted.labels) for predicted in target.values())
-    parts.stopwatch.predicted(images, time.perf_counter() - start)
+    if parts.config.encoder.tuning.kind != "head":  # where the images were encoded before
+        images = sum(len(predicted.labels) for predicted in target.values())
+        parts.stopwatch.predicted(images, time.perf_counter() - start)
     if parts.config.training.selection == ORACLE:
         measure(parts, "target_val", chosen.step, averaged=chosen.averaged)
     return predictions

@@ -18,7 +18,7 @@ from messi.data.loader import Loader
 from messi.engine.async_writer import AsyncWriter
 from messi.engine.averaging.averager import Averager
 from messi.engine.capture import Updater
-from messi.engine.checkpoint import Checkpoint, load_checkpoint
+from messi.engine.checkpoint import NOTHING_FROZEN, Checkpoint, FrozenWeights, load_checkpoint
 from messi.engine.config import RunConfig
 from messi.engine.interrupt import Interrupted, stop_on_signal
 from messi.engine.metrics_log import MetricsLog
@@ -51,6 +51,8 @@ class RunParts:
     """Digests of the examples in each role except the target."""
     description: RunDescription
     """Saved as ``run.json`` and with the selected model."""
+    frozen: FrozenWeights = NOTHING_FROZEN
+    """The weights of the encoder that do not train."""
 
 
 def train(parts: RunParts, until: int | None = None) -> bool:
@@ -66,6 +68,7 @@ def train(parts: RunParts, until: int | None = None) -> bool:
         stepper=parts.stepper,
         metrics=metrics,
         averager=parts.averager,
+        frozen=parts.frozen,
     )
     parts.algorithm.train()
     update = Updater(parts.algorithm, parts.stepper, parts.loader.device, capture=parts.capture)
@@ -176,6 +179,8 @@ def _save(parts: RunParts, writer: AsyncWriter, step: int, *, selected: bool) ->
         stepper=parts.stepper,
         metrics=parts.metrics,
         averager=parts.averager,
+        frozen=parts.frozen,
+        model=selected,
     )
     description = model_description(parts, step)
 

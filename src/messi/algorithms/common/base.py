@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Config
+from messi.core.errors import MessiError
 from messi.core.registry import Registry
-from messi.models.encoder import EncoderConfig
+from messi.models.encoder import EncoderConfig, restrict_encoders
+from messi.models.tuning import Tuning, TuningKind
 
 ALGORITHMS = Registry("algorithm", "messi.algorithms")
 
@@ -49,6 +51,8 @@ class Algorithm(nn.Module, ABC):
     not.
     """
 
+    tunings: ClassVar[tuple[TuningKind, ...]] = ("full", "head", "last", "lora")
+    """The values of ``--tune`` that the method supports."""
     restart: int | None = None
     """The step before which the optimizer is reset, if any."""
 
@@ -64,6 +68,16 @@ class Algorithm(nn.Module, ABC):
     def groups(self) -> dict[str, Group]:
         """Return the parameter groups by name, one optimizer each; by default one group with all parameters."""
         return {"main": Group(list(self.parameters()))}
+
+    def restrict(self, tuning: Tuning) -> None:
+        """Let only a part of the encoder train; raise if the method does not support that."""
+        if tuning.kind not in self.tunings:
+            supported = [{"last": "last:N", "lora": "lora:R"}.get(kind, kind) for kind in self.tunings]
+            raise MessiError(
+                f"tune '{tuning}' does not work with {type(self).__name__}, which changes the encoder itself; use "
+                f"--tune {' or '.join(supported)}, or another method."
+            )
+        restrict_encoders(self, tuning)
 
     @abstractmethod
     def update(self, batch: Batch, stepper: Stepper) -> LossTerms:
