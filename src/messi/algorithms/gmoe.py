@@ -10,26 +10,25 @@ the probability is over a new draw of the noise of that one expert. Legend: N to
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm
+from messi.algorithms.common.base import AlgorithmConfig
+from messi.algorithms.common.experts_in_blocks import ExpertsInBlocks
 from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
-from messi.core.errors import MessiError
 from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
 from messi.models.moe_layers import CosineMoeLayer, MoeLayer, Routing
 from messi.models.moe_vit import image_routing, inspect_blocks, place_experts, take_routings
-from messi.models.tuning import Tuning, TuningKind
 
 Rate = Annotated[float, Bounds(minimum=0, maximum=0.9)]
 _TINY = 1e-10
 
 
-class GMoE(LossAlgorithm):
+class GMoE(ExpertsInBlocks):
     """A vision transformer in which two blocks route each token to one of six copies of their MLP."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -49,8 +48,6 @@ class GMoE(LossAlgorithm):
         drop_path: Rate = 0.0
         """Stochastic depth of the last block, decreasing linearly to 0 for the first; the published value is 0.1."""
 
-    tunings: ClassVar[tuple[TuningKind, ...]] = ("full", "last")
-
     def __init__(self, config: Config, *, task: Task, encoder: EncoderConfig) -> None:
         super().__init__()
         self.config, self.task = config, task
@@ -59,16 +56,6 @@ class GMoE(LossAlgorithm):
             self.encoder, self._layer, method=config.name, blocks=config.moe_blocks, drop_path=config.drop_path
         )
         self.classifier = nn.Linear(self.encoder.width, task.num_classes)
-
-    def restrict(self, tuning: Tuning) -> None:
-        """Let only a part of the encoder train, which must include all experts: their routers are new."""
-        super().restrict(tuning)
-        layers = [module for module in self.encoder.modules() if isinstance(module, MoeLayer)]
-        if not all(parameter.requires_grad for layer in layers for parameter in layer.parameters()):
-            raise MessiError(
-                f"tune '{tuning}' freezes blocks with experts of {type(self).__name__}; train more blocks, or choose "
-                "later ones with --moe-blocks."
-            )
 
     def loss(self, batch: Batch) -> LossTerms:
         """Return the classification term and the balance term."""

@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from messi.algorithms.common.base import AlgorithmConfig
+from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
 from messi.algorithms.messi import MESSI
 from messi.core.config import Bounds, Config
 from messi.core.errors import MessiError
@@ -56,6 +56,7 @@ class RunConfig(Config):
         encoder, training = self.encoder, self.training
         if encoder.tuning == FULL:
             return
+        ALGORITHMS.load(self.algorithm.name).require(encoder.tuning)
         if not (encoder.pretrained or encoder.weights or self.start):
             raise MessiError(
                 f"tune '{encoder.tune}' freezes weights, but the encoder starts from random ones; omit "

@@ -69,14 +69,19 @@ class Algorithm(nn.Module, ABC):
         """Return the parameter groups by name, one optimizer each; by default one group with all parameters."""
         return {"main": Group(list(self.parameters()))}
 
-    def restrict(self, tuning: Tuning) -> None:
-        """Let only a part of the encoder train; raise if the method does not support that."""
-        if tuning.kind not in self.tunings:
-            supported = [{"last": "last:N", "lora": "lora:R"}.get(kind, kind) for kind in self.tunings]
+    @classmethod
+    def require(cls, tuning: Tuning) -> None:
+        """Raise if the method does not support a tuning of its encoder."""
+        if tuning.kind not in cls.tunings:
+            supported = [{"last": "last:N", "lora": "lora:R"}.get(kind, kind) for kind in cls.tunings]
             raise MessiError(
-                f"tune '{tuning}' does not work with {type(self).__name__}, which changes the encoder itself; use "
-                f"--tune {' or '.join(supported)}, or another method."
+                f"tune '{tuning}' does not work with {cls.__name__}, which changes the encoder itself; use --tune "
+                f"{' or '.join(supported)}, or another method."
             )
+
+    def restrict(self, tuning: Tuning) -> None:
+        """Let only a part of the encoder train, from now on."""
+        self.require(tuning)
         restrict_encoders(self, tuning)
 
     @abstractmethod
