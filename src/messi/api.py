@@ -7,7 +7,7 @@ from pathlib import Path
 from messi.core.run_documents import AverageChoice, ExpectedAccuracy
 from messi.core.rundir import RunDir
 from messi.data.examples import Examples
-from messi.data.progress import LogProgress
+from messi.data.progress import DataProgress, LogProgress
 from messi.engine import run as engine
 from messi.engine.average_runs import average_runs
 from messi.engine.config import RunConfig
@@ -29,6 +29,7 @@ def run(
     capture: bool = True,
     observers: Sequence[Observer] = (),
     load: Callable[[], Examples] | None = None,
+    progress: DataProgress | None = None,
 ) -> engine.RunResult:
     """Train, select a model by validation, test it once on the target domains, and write a report.
 
@@ -42,9 +43,12 @@ def run(
         capture: on a GPU, record the training step once and replay it; the result is the same.
         observers: objects that receive the progress of the run.
         load: returns the examples, such as those already loaded for another run; by default ``config.data.load``.
+        progress: receives the progress of encoding the images once, with ``tune="head"``.
 
     """
-    result = engine.run(config, out=out, device=device, capture=capture, observers=observers, load=load)
+    result = engine.run(
+        config, out=out, device=device, capture=capture, observers=observers, load=load, progress=progress
+    )
     return _reported(result)
 
 

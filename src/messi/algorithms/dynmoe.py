@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm, Stepper
+from messi.algorithms.common.base import AlgorithmConfig, Stepper
+from messi.algorithms.common.experts_in_blocks import ExpertsInBlocks
 from messi.algorithms.gmoe import Rate
 from messi.core.batch import Batch, ExpertUse, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
@@ -27,7 +28,7 @@ from messi.models.moe_layers import MoeLayer
 from messi.models.moe_vit import image_routing, inspect_blocks, place_experts, take_routings
 
 
-class DynMoE(LossAlgorithm):
+class DynMoE(ExpertsInBlocks):
     """A vision transformer in which two blocks route each token to any number of up to eight experts."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from messi.algorithms.common.base import AlgorithmConfig, LossAlgorithm
+from messi.algorithms.common.base import AlgorithmConfig
+from messi.algorithms.common.experts_in_blocks import ExpertsInBlocks
 from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Bounds, LogUniform, OneOf
 from messi.losses.by_domain import domain_mean_cross_entropy
@@ -27,7 +28,7 @@ Rate = Annotated[float, Bounds(minimum=0, maximum=0.9)]
 _TINY = 1e-10
 
 
-class GMoE(LossAlgorithm):
+class GMoE(ExpertsInBlocks):
     """A vision transformer in which two blocks route each token to one of six copies of their MLP."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,14 @@
 """MixStyle: ERM that mixes the styles of feature maps between images in training (Zhou et al., 2021)."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from messi.algorithms.erm import ERM
 from messi.core.batch import Task
 from messi.core.config import Bounds
 from messi.models.encoder import EncoderConfig
 from messi.models.mixstyle import insert
+from messi.models.tuning import TuningKind
 
 
 class MixStyle(ERM):
@@ -23,6 +24,7 @@ class MixStyle(ERM):
         """Mixing weights are drawn from Beta(alpha, alpha): below 1, one of the two styles dominates."""
 
     config: Config
+    tunings: ClassVar[tuple[TuningKind, ...]] = ("full",)
 
     def __init__(self, config: Config, *, task: Task, encoder: EncoderConfig) -> None:
         super().__init__(config, task=task, encoder=encoder)

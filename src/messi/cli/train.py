@@ -11,7 +11,7 @@ import tyro
 from messi.algorithms.common.base import ALGORITHMS
 from messi.api import run
 from messi.cli.common.estimate import Estimate, faster_on_a_cpu
-from messi.cli.common.options import FLAT, shown_as
+from messi.cli.common.options import FLAT, add_encoder_options, chosen_encoder, shown_as
 from messi.cli.common.output import say
 from messi.cli.common.progress import data_progress, progress
 from messi.cli.common.results import print_held_out, print_results
@@ -29,7 +29,6 @@ from messi.engine.leave_one_out import runs_of
 from messi.engine.recipes import DEFAULT, find_recipe, recipe
 from messi.engine.run import RunResult
 from messi.engine.saved_config import read_config
-from messi.models.encoder import EncoderConfig
 from messi.reports.page import write_report
 
 
@@ -51,7 +50,9 @@ def main(arguments: list[str]) -> int:
         observers = [shown]
         if not any(result.fresh for result in results):  # one estimate for all runs, from the first that trains
             observers.append(_estimate(title, one, len(configs) - number, device))
-        results.append(run(one, out=place, device=device, capture=capture, observers=observers, load=load))
+        results.append(
+            run(one, out=place, device=device, capture=capture, observers=observers, load=load, progress=loading)
+        )
     _show(config, results, out)
     return 0
 
@@ -109,8 +110,9 @@ def parse(arguments: list[str]) -> Command:
     Which options exist depends on the method and the data; their defaults depend on recipe and protocol.
     """
     first = argparse.ArgumentParser(prog="messi train", add_help=False, allow_abbrev=False)
-    for option in ("config", "data", "recipe", "algorithm", "protocol", "backbone"):
+    for option in ("config", "data", "recipe", "algorithm", "protocol"):
         first.add_argument(f"--{option}")
+    add_encoder_options(first)
     chosen, _ = first.parse_known_args(arguments)
     saved = chosen.config is not None
     default = (_change_saved(chosen) if saved else _from_scratch(chosen)).resolved()
@@ -152,7 +154,7 @@ def parse(arguments: list[str]) -> Command:
 
 def _from_scratch(chosen: argparse.Namespace) -> RunConfig:
     data = find_data(chosen.data or "rotated_colored_mnist")  # for --help; --data is required
-    settings: dict[str, Any] = {"encoder": EncoderConfig(backbone=chosen.backbone)}
+    settings: dict[str, Any] = {"encoder": chosen_encoder(chosen)}
     if chosen.protocol:
         settings["protocol"] = chosen.protocol
     name, method = _recipe_name(chosen), chosen.algorithm

@@ -91,6 +91,14 @@ class SmallImages:
         return f"small images: {self.search or 'not searched'}"
 
 
+@dataclass(frozen=True)
+class Added:
+    """Marks a field that earlier versions did not have: ``Annotated[int, Added()]``.
+
+    It is saved only if it differs from its default, so that configs without it keep their fingerprints.
+    """
+
+
 OPEN: Any = None
 """The default of a field that is filled in later; it is typed ``Any`` so that the field keeps its concrete type."""
 
@@ -99,6 +107,7 @@ ConfigType = TypeVar("ConfigType", bound="Config")
 
 _field_types: dict[type, dict[str, Any]] = {}
 _field_checks: "dict[type, list[tuple[str, bool, Check]]]" = {}
+_added_fields: dict[type, dict[str, Any]] = {}
 
 
 def field_types(cls: type) -> dict[str, Any]:
@@ -106,6 +115,14 @@ def field_types(cls: type) -> dict[str, Any]:
     if cls not in _field_types:
         _field_types[cls] = typing.get_type_hints(cls, include_extras=True)
     return _field_types[cls]
+
+
+def _added(cls: Any) -> dict[str, Any]:
+    """Return the defaults of the fields that are marked as added, by name; cached."""
+    if cls not in _added_fields:
+        marked = {name for name, annotation in field_types(cls).items() if Added() in typing.get_args(annotation)[1:]}
+        _added_fields[cls] = {field.name: field.default for field in dataclasses.fields(cls) if field.name in marked}
+    return _added_fields[cls]
 
 
 def searches(cls: type, *, small: bool = False) -> dict[str, Search]:
@@ -152,6 +169,9 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; :meth:`from_dict` of the same class restores the config."""
         values = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        for name, default in _added(type(self)).items():
+            if getattr(self, name) == default:
+                del values[name]
         return {"name": self.name, **self._content(), **values} if self.registry else values
 
     @classmethod

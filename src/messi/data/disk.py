@@ -18,6 +18,11 @@ def store_home() -> Path:
     return _home() / "stores"
 
 
+def feature_home() -> Path:
+    """Return the folder of encoded images; deleted features are computed again."""
+    return _home() / "features"
+
+
 def received_home() -> Path:
     """Return the folder of data that another machine has sent; deleted data is sent again."""
     return _home() / "received"

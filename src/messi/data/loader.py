@@ -106,7 +106,7 @@ class Loader:
 
     def inputs(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
         """Yield the inputs of chunks of examples, without augmentation."""
-        if not self.data.has_images:
+        if self.data.has_features:
             return (self._to_device(self.data.features(indices)) for indices in chunks)
         images = fetch(map(self.data.images, chunks), self._image_device)
         return (self._to_device(prepare(raw, self.spec)) for raw in images)
@@ -146,13 +146,20 @@ class Loader:
         size = len(block.labels) // BLOCK
         return block, slice(place * size, (place + 1) * size)
 
+    def _views(self, number: int, examples: int) -> Tensor | int:
+        """Draw a view of every example of a block; the plain one if there is no other."""
+        if self.data.views == 1:
+            return 0
+        return torch.randint(self.data.views, (examples,), generator=generator("view", self._seed, number))
+
     def _draw(self, number: int) -> _Block:
         if self._sampler is None:
             raise MessiError("This loader has no sampler: it only evaluates.")
         examples, domains = (drawn.flatten() for drawn in self._sampler.block(number))
         labels, domains = self._to_device(self.data.labels(examples)), self._to_device(domains)
-        if not self.data.has_images:
-            return _Block(self._to_device(self.data.features(examples)), labels, domains, None)
+        if self.data.has_features:
+            features = self.data.features(examples, self._views(number, len(examples)))
+            return _Block(self._to_device(features), labels, domains, None)
         images, parameters = self.data.images(examples), None
         if self._augmented_training:
             drawn = draw_parameters(images.sizes, generator("augment", self._seed, number))

@@ -16,12 +16,17 @@ class TargetSealedError(RuntimeError):
 class SealedData:
     """Returns inputs and labels; raises for target examples until :meth:`open_target`."""
 
-    def __init__(self, examples: Examples, split: Split) -> None:
-        self._examples, self._split = examples, split
+    def __init__(self, examples: Examples, split: Split, encoded: Tensor | None = None) -> None:
+        """Take the examples and, for images that were encoded before, their features [views, N, F]."""
+        self._examples, self._split, self._encoded = examples, split, encoded
         self.classes, self.domain_names = examples.classes, examples.domain_names
         self.has_images = isinstance(examples.inputs, Images)
         self.unbalanced = are_unbalanced(examples)
         """Whether evaluations state what accuracy hides; says nothing about single target examples."""
+        self.has_features = encoded is not None or not self.has_images
+        """Whether the inputs of the model are features, of the data or of a frozen encoder."""
+        self.views = 1 if encoded is None else len(encoded)
+        """The number of views of each example; the first is the plain one."""
         self._sealed = torch.isin(examples.domains, torch.tensor(list(split.target), dtype=torch.long))
         for indices in split.source_test.values():
             self._sealed[indices] = True
@@ -43,9 +48,11 @@ class SealedData:
             raise TypeError("This data has features and no images.")
         return inputs.select(self._checked(indices))
 
-    def features(self, indices: Tensor) -> Tensor:
-        """Return the features of some examples [n, F]."""
+    def features(self, indices: Tensor, views: Tensor | int = 0) -> Tensor:
+        """Return the features of some examples [n, F], each in one of its views."""
         inputs = self._examples.inputs
+        if self._encoded is not None:
+            return self._encoded[views, self._checked(indices)]
         if isinstance(inputs, Images):
             raise TypeError("This data has images and no features.")
         return inputs[self._checked(indices)]

@@ -32,7 +32,7 @@ from messi.engine.config import RunConfig
 from messi.engine.finish import BATCH_NORM_BATCHES, Chosen, finish_with
 from messi.engine.loop import RunParts, model_description
 from messi.engine.run import RunResult, read_result
-from messi.engine.start import first_difference
+from messi.engine.start import Start, first_difference
 from messi.evaluation.measure import evaluation_records, predict_role, role_record
 from messi.evaluation.model import ModelDescription, load, read_model, save_model
 from messi.evaluation.selection import RULES, select
@@ -243,8 +243,11 @@ def _build(
     average: RunAverage,
 ) -> RunParts:
     """Build the parts of a run like the first one, but without the files that its weights came from."""
-    bare = dataclasses.replace(config, encoder=config.encoder.without_weights(), start=None)
-    parts = build_run(bare, examples, folder, device, capture=False)
+    encoder = config.encoder.without_weights()
+    if encoder.tuning.kind == "lora":  # saved models have plain weights
+        encoder = dataclasses.replace(encoder, tune="full")
+    bare = dataclasses.replace(config, encoder=encoder, start=None)
+    parts = build_run(bare, examples, folder, device, capture=False, start=Start(first.path, first.weights()))
     ours = first.description
     description = dataclasses.replace(
         parts.description, config=ours.config, start=ours.start, initial=ours.initial, average=average

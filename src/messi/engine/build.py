@@ -20,19 +20,23 @@ from messi.data.features import constant_features, encoded, fit_spec
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
-from messi.data.progress import LogProgress
+from messi.data.progress import DataProgress, LogProgress
 from messi.data.sampling import Sampler
 from messi.data.sealed_data import SealedData
 from messi.data.seen_examples import seen_digests
 from messi.data.splits import Split, make_split
 from messi.engine.averaging.choice import make_averager
+from messi.engine.checkpoint import FrozenWeights
 from messi.engine.config import RunConfig
+from messi.engine.encode import encode_images
 from messi.engine.loop import RunParts, TrainingParts
 from messi.engine.metrics_log import Metrics, MetricsLog
 from messi.engine.observers import Observer, Stopwatch, TensorBoard
 from messi.engine.start import Start, read_start
 from messi.engine.stepper import AdamStepper
 from messi.evaluation.selection import ORACLE, RULES
+from messi.models.encoder import Encoder
+from messi.models.lora import plain_state
 
 
 def build_run(
@@ -43,14 +47,20 @@ def build_run(
     observers: Sequence[Observer] = (),
     *,
     capture: bool = True,
+    start: Start | None = None,
+    progress: DataProgress | None = None,
 ) -> RunParts:
-    """Build the parts of a run from its resolved config, without writing anything."""
+    """Build the parts of a run from its resolved config, without writing anything to its folder.
+
+    ``start`` overrides the config's; ``progress`` follows the encoding of images by a frozen encoder.
+    """
     split = split_of(config, examples)
     _note_unseen_classes(examples, split)
     seen = seen_digests(examples, split)
     description = dataclasses.replace(describe(config, examples, split), seen=tensors_checksum(seen))
     spec = fitted_spec(config, examples, split)
-    start = read_start(config.start, folder, description, spec) if config.start else None
+    if config.start and start is None:
+        start = read_start(config.start, folder, description, spec)
     stopwatch = Stopwatch(device)
     tensorboard = TensorBoard(folder.path / "tensorboard", RULES[config.training.selection].role)
     metrics = MetricsLog(folder.records, [tensorboard, stopwatch, *observers])
@@ -65,6 +75,7 @@ def build_run(
         stopwatch=stopwatch,
         start=start,
         capture=capture,
+        progress=progress,
     )
     return RunParts(**{**vars(parts), "folder": folder, "metrics": metrics, "seen": seen})
 
@@ -81,6 +92,7 @@ def build_training(
     stopwatch: Stopwatch,
     start: Start | None = None,
     capture: bool = True,
+    progress: DataProgress | None = None,
 ) -> TrainingParts:
     """Build what trains on a split of the examples, from a resolved config; the description is completed."""
     training = config.training
@@ -95,14 +107,14 @@ def build_training(
             "selection 'oracle' requires a target and validates on the part of it that is not tested; name a --target "
             "and add --target-part in."
         )
-    sealed = SealedData(placed(encoded(examples, spec), device), split)
-    loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     algorithm = _initialised(config, task, start)
     description = dataclasses.replace(
-        description, start=start.checksum if start else None, initial=tensors_checksum(algorithm.state_dict())
+        description, start=start.checksum if start else None, initial=tensors_checksum(plain_state(algorithm))
     )
     algorithm.to(device)
+    sealed = _sealed(config, examples, split, algorithm, spec, device, progress)
+    loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
     return TrainingParts(
         config=config,
         algorithm=algorithm,
@@ -114,6 +126,7 @@ def build_training(
         task=task,
         capture=capture,
         description=description,
+        frozen=FrozenWeights.of(algorithm),
     )
 
 
@@ -134,11 +147,32 @@ def fitted_spec(config: RunConfig, examples: Examples, split: Split) -> InputSpe
 def _initialised(config: RunConfig, task: Task, start: Start | None) -> Algorithm:
     """Return the method with the weights that training begins with."""
     torch.manual_seed(derive_seed("initialise", config.seed))
-    if start is None:
-        return build(config.algorithm, task=task, encoder=config.encoder)
-    algorithm = build(config.algorithm, task=task, encoder=config.encoder.without_weights())
-    start.load_into(algorithm)
+    encoder = config.encoder
+    algorithm = build(config.algorithm, task=task, encoder=encoder.without_weights() if start else encoder)
+    if start:
+        start.load_into(algorithm)
+    algorithm.restrict(encoder.tuning)
+    if start and tensors_checksum(plain_state(algorithm)) != start.checksum:
+        raise MessiError(
+            f"The run cannot start from {start.path} with --tune head: its encoders differ, and a frozen one is shared."
+        )
     return algorithm
+
+
+def _sealed(
+    config: RunConfig,
+    examples: Examples,
+    split: Split,
+    algorithm: Algorithm,
+    spec: InputSpec,
+    device: torch.device,
+    progress: DataProgress | None,
+) -> SealedData:
+    """Return the data of a run, with the features of its images if the encoder is frozen."""
+    if config.encoder.tuning.kind != "head":
+        return SealedData(placed(encoded(examples, spec), device), split)
+    encoder = next(module for module in algorithm.modules() if isinstance(module, Encoder))
+    return SealedData(examples, split, encode_images(config, examples, encoder, spec, device, progress))
 
 
 def _note_unseen_classes(examples: Examples, split: Split) -> None:

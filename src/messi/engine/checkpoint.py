@@ -11,11 +11,13 @@ from messi.algorithms.common.base import Algorithm
 from messi.core.documents import parse_document
 from messi.core.errors import MessiError
 from messi.core.run_documents import Count
-from messi.core.tensorfile import read_tensors, write_tensors
+from messi.core.tensorfile import read_tensors, tensors_checksum, write_tensors
 from messi.engine.async_writer import Snapshot
 from messi.engine.averaging.averager import AverageDescription, Averager
 from messi.engine.metrics_log import MetricsLog
 from messi.engine.stepper import AdamStepper
+from messi.models.encoder import untrained_names
+from messi.models.lora import plain_state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +33,32 @@ class CheckpointDescription:
     """Checksum of these bytes."""
     terms: tuple[str, ...]
     average: AverageDescription | None
+    frozen: str | None = None
+    """Checksum of the weights that never change and are not in the checkpoint; None if there are none."""
+
+
+@dataclass(frozen=True)
+class FrozenWeights:
+    """The weights of an encoder that a run does not train; checkpoints do not repeat them."""
+
+    names: frozenset[str] = frozenset()
+    checksum: str | None = None
+
+    @classmethod
+    def of(cls, algorithm: Algorithm) -> "FrozenWeights":
+        """Return the frozen weights of a method; call it before training."""
+        names, state = untrained_names(algorithm), algorithm.state_dict()
+        return cls(frozenset(names), tensors_checksum({name: state[name] for name in names}) if names else None)
+
+
+NOTHING_FROZEN = FrozenWeights()
 
 
 class Checkpoint:
     """Everything that changes during training, copied after a step; another thread may write it meanwhile.
 
-    Random numbers depend on the seed and the step alone, so no generator is saved.
+    Random numbers depend on the seed and the step alone, so no generator is saved. With ``model``, the weights of a
+    model file are copied as well: low-rank changes as part of the weights, and what is frozen.
     """
 
     def __init__(
@@ -48,8 +70,13 @@ class Checkpoint:
         stepper: AdamStepper,
         metrics: MetricsLog,
         averager: Averager | None = None,
+        frozen: FrozenWeights = NOTHING_FROZEN,
+        model: bool = True,
     ) -> None:
-        tensors = {f"algorithm/{name}": tensor for name, tensor in algorithm.state_dict().items()}
+        state = {name: tensor for name, tensor in algorithm.state_dict().items() if name not in frozen.names}
+        tensors = {f"algorithm/{name}": tensor for name, tensor in state.items()}
+        self._model = list(weights := plain_state(algorithm)) if model else []
+        tensors |= {f"model/{name}": weights[name] for name in self._model if name not in state}
         tensors |= {f"training/{name}": tensor for name, tensor in _training_buffers(algorithm).items()}
         for group, optimizer in stepper.optimizers.items():
             for index, state in optimizer.state_dict()["state"].items():
@@ -67,16 +94,20 @@ class Checkpoint:
             records_checksum=metrics.writer.checksum,
             terms=tuple(metrics.terms),
             average=averager.description() if averager else None,
+            frozen=frozen.checksum,
         )
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the state of the algorithm."""
-        return _under("algorithm/", self._tensors.wait().items())
+        """Return the weights of the model file."""
+        copies = self._tensors.wait()
+        both = _under("algorithm/", copies.items()) | _under("model/", copies.items())
+        return {name: both[name] for name in self._model}
 
     def write(self, path: Path) -> None:
         """Write the checkpoint, after the records up to it."""
         self._records.sync()
-        write_tensors(path, self._tensors.wait(), asdict(self._description))
+        tensors = {name: copy for name, copy in self._tensors.wait().items() if not name.startswith("model/")}
+        write_tensors(path, tensors, asdict(self._description))
 
 
 def load_checkpoint(
@@ -87,6 +118,7 @@ def load_checkpoint(
     stepper: AdamStepper,
     metrics: MetricsLog,
     averager: Averager | None = None,
+    frozen: FrozenWeights = NOTHING_FROZEN,
 ) -> int:
     """Restore the state that :class:`Checkpoint` wrote and return its step; without a file, start at step 0.
 
@@ -96,6 +128,11 @@ def load_checkpoint(
         metrics.open(0)
         return 0
     tensors, description = read_checkpoint(path, run=run)
+    if description.frozen != frozen.checksum:
+        raise MessiError(
+            f"{path} cannot be resumed: the weights that the frozen part of the encoder started from have changed. "
+            "Restore them, or remove the file to train from the beginning."
+        )
     try:
         _restore(tensors, description, algorithm=algorithm, stepper=stepper, metrics=metrics, averager=averager)
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
@@ -132,7 +169,8 @@ def _restore(
     metrics: MetricsLog,
     averager: Averager | None,
 ) -> None:
-    algorithm.load_state_dict(_under("algorithm/", tensors.items()))
+    frozen = {name: tensor for name, tensor in algorithm.state_dict().items() if name in untrained_names(algorithm)}
+    algorithm.load_state_dict({**frozen, **_under("algorithm/", tensors.items())})
     buffers = _training_buffers(algorithm)
     for name, tensor in _under("training/", tensors.items()).items():
         buffers[name].copy_(tensor)

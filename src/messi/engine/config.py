@@ -4,15 +4,17 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from messi.algorithms.common.base import AlgorithmConfig
+from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
 from messi.algorithms.messi import MESSI
 from messi.core.config import Bounds, Config
+from messi.core.errors import MessiError
 from messi.core.registry import short_name
 from messi.core.rundir import folder_name
 from messi.data.datasets.common.base import DataConfig
 from messi.engine.protocols import ProtocolName, protocol_training
 from messi.engine.training_config import TrainingConfig
 from messi.models.encoder import SMALL, EncoderConfig
+from messi.models.tuning import FULL
 
 __all__ = ["RunConfig", "TrainingConfig"]
 
@@ -45,7 +47,28 @@ class RunConfig(Config):
         encoder = dataclasses.replace(self.encoder, backbone=backbone, pretrained=pretrained)
         encoder.check()
         training = self.training.filled_from(self._protocol_training(backbone))
-        return dataclasses.replace(self, encoder=encoder, training=training)
+        resolved = dataclasses.replace(self, encoder=encoder, training=training)
+        resolved.check_tuning()
+        return resolved
+
+    def check_tuning(self) -> None:
+        """Raise if settings of a resolved config contradict the part of the encoder that trains."""
+        encoder, training = self.encoder, self.training
+        if encoder.tuning == FULL:
+            return
+        ALGORITHMS.load(self.algorithm.name).require(encoder.tuning)
+        if not (encoder.pretrained or encoder.weights or self.start):
+            raise MessiError(
+                f"tune '{encoder.tune}' freezes weights, but the encoder starts from random ones; omit "
+                "--no-pretrained, or name --weights or --start."
+            )
+        if encoder.tuning.kind == "head" and training.validation_augmentation:
+            raise MessiError("tune 'head' validates on plain images; omit --validation-augmentation.")
+        if encoder.tuning.kind == "head" and (encoder.views > 1) != (training.augmentation != "none"):
+            raise MessiError(
+                f"augmentation '{training.augmentation}' contradicts {encoder.views} view(s) with --tune head: the "
+                "first view is the plain image, and all others are augmented; change --augmentation or --views."
+            )
 
     def deviations(self) -> dict[str, Any]:
         """Return the settings of a resolved config that differ from its protocol's."""
@@ -61,5 +84,7 @@ class RunConfig(Config):
         return folder_name(f"{self.data.name}_{method}_{target}_seed{self.seed}_{self.fingerprint()}")
 
     def _protocol_training(self, backbone: str) -> TrainingConfig:
-        stated = protocol_training(self.protocol, self.data.name, small=backbone in SMALL)
-        return stated.filled_from(TrainingConfig(augmentation=self.data.augmentation))
+        encoder = self.encoder
+        stated = protocol_training(self.protocol, self.data.name, small=backbone in SMALL, tuning=encoder.tuning.kind)
+        plain = encoder.tuning.kind == "head" and encoder.views == 1
+        return stated.filled_from(TrainingConfig(augmentation="none" if plain else self.data.augmentation))

@@ -21,6 +21,8 @@ from messi.evaluation.measure import predict_role
 from messi.evaluation.model import read_weights, save_model
 from messi.evaluation.predict import Predictions
 from messi.evaluation.selection import ORACLE, RULES, better_step, select
+from messi.models.encoder import merge_encoders
+from messi.models.lora import plain_state
 
 EXAMPLES_PER_DOMAIN = 4
 # A report with pictures of hundreds of domains would be too large to open.
@@ -52,7 +54,7 @@ def finish(parts: RunParts) -> None:
     """Finish a run after its last step."""
     if parts.averager:
         chosen = install_average(parts, parts.averager)
-        weights = Snapshot(parts.algorithm.state_dict()).wait()
+        weights = Snapshot(plain_state(parts.algorithm)).wait()
         save_model(parts.folder.model, weights, model_description(parts, chosen.step, chosen.averaged_steps))
     else:  # the model was saved when the step was evaluated
         chosen = select_step(parts)
@@ -64,6 +66,7 @@ def finish_with(parts: RunParts, chosen: Chosen) -> None:
 
     ``result.json`` is written last: a run that is interrupted before then repeats this function.
     """
+    merge_encoders(parts.algorithm)
     parts.algorithm.load_state_dict(read_weights(parts.folder, step=chosen.step))
     parts.loader.data.open_target()
     predictions = _evaluate(parts, chosen)
@@ -109,8 +112,9 @@ def _evaluate(parts: RunParts, chosen: Chosen) -> dict[Role, dict[int, Predictio
     predictions["source_test"] = measure(parts, "source_test", chosen.step, averaged=chosen.averaged)
     start = time.perf_counter()  # the device is idle: all predictions so far were waited for
     target = predictions["target"] = measure(parts, "target", chosen.step, averaged=chosen.averaged)
-    images = sum(len(predicted.labels) for predicted in target.values())
-    parts.stopwatch.predicted(images, time.perf_counter() - start)
+    if parts.config.encoder.tuning.kind != "head":  # where the images were encoded before
+        images = sum(len(predicted.labels) for predicted in target.values())
+        parts.stopwatch.predicted(images, time.perf_counter() - start)
     if parts.config.training.selection == ORACLE:
         measure(parts, "target_val", chosen.step, averaged=chosen.averaged)
     return predictions

@@ -18,7 +18,7 @@ from messi.data.loader import Loader
 from messi.engine.async_writer import AsyncWriter
 from messi.engine.averaging.averager import Averager
 from messi.engine.capture import Updater
-from messi.engine.checkpoint import Checkpoint, load_checkpoint
+from messi.engine.checkpoint import Checkpoint, FrozenWeights, load_checkpoint
 from messi.engine.config import RunConfig
 from messi.engine.interrupt import Interrupted, stop_on_signal
 from messi.engine.metrics_log import Metrics, MetricsLog
@@ -48,6 +48,8 @@ class TrainingParts:
     """Whether steps may be captured as a CUDA graph."""
     description: RunDescription
     """Saved with the selected model and, in a run, as ``run.json``."""
+    frozen: FrozenWeights
+    """The weights of the encoder that do not train."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,7 @@ def train(parts: RunParts, until: int | None = None) -> bool:
         stepper=parts.stepper,
         metrics=metrics,
         averager=parts.averager,
+        frozen=parts.frozen,
     )
     update = begin_training(parts, done)
     with stop_on_signal() as stop, AsyncWriter() as writer:
@@ -195,6 +198,8 @@ def _save(parts: RunParts, writer: AsyncWriter, step: int, *, selected: bool) ->
         stepper=parts.stepper,
         metrics=parts.metrics,
         averager=parts.averager,
+        frozen=parts.frozen,
+        model=selected,
     )
     description = model_description(parts, step)
 

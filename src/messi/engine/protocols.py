@@ -16,13 +16,18 @@ from typing import Literal
 
 from messi.core.errors import unknown_name
 from messi.engine.training_config import TrainingConfig
+from messi.models.tuning import TuningKind
 
 ProtocolName = Literal["messi", "domainbed", "swad", "gmoe"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """The settings of a protocol; ``by_data`` takes precedence over ``default``, and ``small_images`` over both."""
+    """The settings of a protocol; ``by_data`` takes precedence over ``default``, and ``small_images`` over both.
+
+    The papers train whole networks. Where only a part of the encoder trains, other settings take the place of theirs
+    (:func:`tuned`).
+    """
 
     default: TrainingConfig
     """States every setting that a protocol may state, except the augmentation, which depends on the data set."""
@@ -31,10 +36,26 @@ class Protocol:
     small_images: TrainingConfig
     """Settings for the small encoders."""
 
-    def training(self, data: str, *, small: bool) -> TrainingConfig:
-        """Return the settings for a data set, with a small encoder or a large one."""
+    def training(self, data: str, *, small: bool, tuning: TuningKind = "full") -> TrainingConfig:
+        """Return the settings for a data set, with a small encoder or a large one of which a part may be frozen."""
         special = self.by_data.get(data, TrainingConfig())
-        return (self.small_images if small else TrainingConfig()).filled_from(special).filled_from(self.default)
+        if small:
+            return self.small_images.filled_from(special).filled_from(self.default)
+        return tuned(special, tuning, self.default).filled_from(special).filled_from(self.default)
+
+
+def tuned(special: TrainingConfig, tuning: TuningKind, default: TrainingConfig) -> TrainingConfig:
+    """Return the settings that differ if only a part of the encoder trains, given those of the data and of all data.
+
+    Chosen by source validation on PACS (docs/tuning_modes.md). Low-rank changes learn best with about ten times the
+    learning rate of full fine-tuning (Biderman et al., 2024).
+    """
+    if tuning == "head":
+        usual = TrainingConfig(steps=1000, evaluate_every=100) if special.steps is None else TrainingConfig()
+        return dataclasses.replace(usual, learning_rate=1e-3, validation_augmentation=False)
+    if tuning == "lora":
+        return TrainingConfig(learning_rate=10 * (special.learning_rate or default.learning_rate))
+    return TrainingConfig()
 
 
 _DOMAINBED = TrainingConfig(
@@ -119,8 +140,8 @@ PROTOCOLS: Mapping[ProtocolName, Protocol] = {
 
 
 @functools.cache  # a plan resolves thousands of configs
-def protocol_training(name: ProtocolName, data: str, *, small: bool) -> TrainingConfig:
+def protocol_training(name: ProtocolName, data: str, *, small: bool, tuning: TuningKind = "full") -> TrainingConfig:
     """Return the settings of a protocol for a data set, with a small encoder or a large one."""
     if name not in PROTOCOLS:
         raise unknown_name("protocol", name, PROTOCOLS)
-    return PROTOCOLS[name].training(data, small=small)
+    return PROTOCOLS[name].training(data, small=small, tuning=tuning)

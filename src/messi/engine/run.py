@@ -11,6 +11,7 @@ from messi.core.rundir import RunDir
 from messi.core.seeding import deterministic
 from messi.core.tensorfile import write_tensors
 from messi.data.examples import Examples
+from messi.data.progress import DataProgress
 from messi.engine.build import build_run, pick_device
 from messi.engine.config import RunConfig
 from messi.engine.find_run import find_run
@@ -42,6 +43,7 @@ def run(
     capture: bool = True,
     observers: Sequence[Observer] = (),
     load: Callable[[], Examples] | None = None,
+    progress: DataProgress | None = None,
 ) -> RunResult:
     """Train, select a model, test it once on the target and save everything in a folder.
 
@@ -55,9 +57,12 @@ def run(
         capture: on a GPU, capture the training step once as a CUDA graph and replay it; the result is the same.
         observers: objects that follow the progress.
         load: returns the examples, for example those already loaded for another run; by default ``config.data.load``.
+        progress: follows the encoding of images by a frozen encoder.
 
     """
-    folder, fresh = _advance(config, None, out=out, device=device, capture=capture, observers=observers, load=load)
+    folder, fresh = _advance(
+        config, None, out=out, device=device, capture=capture, observers=observers, load=load, progress=progress
+    )
     return read_result(folder, fresh=fresh)
 
 
@@ -85,6 +90,7 @@ def _advance(
     capture: bool = True,
     observers: Sequence[Observer] = (),
     load: Callable[[], Examples] | None,
+    progress: DataProgress | None = None,
 ) -> tuple[RunDir, bool]:
     """Train until a step, or to the end, and return the folder and whether there was anything to do."""
     config = config.resolved()
@@ -98,7 +104,7 @@ def _advance(
     chosen = pick_device(device)
     examples = load()
     with deterministic(enabled=config.training.deterministic):
-        parts = build_run(config, examples, folder, chosen, observers, capture=capture)
+        parts = build_run(config, examples, folder, chosen, observers, capture=capture, progress=progress)
         with folder.locked(), closing(parts.metrics):
             folder.begin(parts.description)
             fresh = folder.state() != "done"  # another process may have finished it while the data was loaded

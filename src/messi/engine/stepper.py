@@ -61,6 +61,8 @@ class AdamStepper:
         self.probing = False
         """Whether the encoder is frozen."""
         below_head = {p: n for encoder in self._encoders for p, n in layers_below_head(encoder.network).items()}
+        if self._probe and all(encoder.tuning.kind == "head" for encoder in self._encoders):
+            raise MessiError("probe_steps requires an encoder that trains; omit --probe-steps or --tune head.")
         if self._probe and all(parameter in below_head for parameter in algorithm.parameters()):
             raise MessiError(
                 f"probe_steps requires parameters outside the encoder, but {type(algorithm).__name__} has none; omit "
@@ -147,7 +149,7 @@ def _settings(group: Group, config: OptimizerConfig, below_head: dict[nn.Paramet
     rate = group.learning_rate or config.learning_rate
     head_decay = config.weight_decay if config.head_weight_decay is None else config.head_weight_decay
     parts: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for parameter in group.parameters:
+    for parameter in (one for one in group.parameters if one.requires_grad):
         decay = config.weight_decay if parameter in below_head else head_decay
         scale = config.layer_decay ** below_head.get(parameter, 0)
         parts.setdefault((rate * scale, decay), []).append(parameter)

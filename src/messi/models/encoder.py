@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from messi.core.batch import InputSpec, Task
-from messi.core.config import Bounds, Config
+from messi.core.config import Added, Bounds, Config
 from messi.core.errors import MessiError
-from messi.models import resnet_v1  # noqa: F401 (registers itself with timm)
+from messi.models import lora, resnet_v1  # noqa: F401 (the latter registers itself with timm)
 from messi.models.fused.replace import fuse
 from messi.models.pretrained import cached_if_unreachable, load_weights
 from messi.models.small import identity, mlp, small_cnn, tiny_cnn
+from messi.models.tuning import FULL, Tuning, fully_trained, last_blocks, parse_tuning
 
 SMALL = {"identity": identity, "mlp": mlp, "small_cnn": small_cnn, "tiny_cnn": tiny_cnn}
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -42,6 +43,24 @@ class EncoderConfig(Config):
 
     frozen_batch_norm: bool = False
     """Keep the running statistics of pretrained BatchNorm layers, as most published DomainBed results do."""
+    tune: Annotated[str, Added()] = "full"
+    """What to train: full (everything), head (nothing of the encoder), last:N (blocks) or lora:R (low-rank changes)."""
+    views: Annotated[int, Bounds(minimum=1, maximum=100), Added()] = 1
+    """Views of every training image with --tune head: the image itself, and augmented ones."""
+
+    def __post_init__(self) -> None:
+        """Check each setting, then those that depend on another."""
+        super().__post_init__()
+        tuning = self.tuning  # raises if it is misspelt
+        if self.views > 1 and tuning.kind != "head":
+            raise MessiError(
+                "views above 1 applies to --tune head, which encodes images before training; omit --views."
+            )
+
+    @property
+    def tuning(self) -> Tuning:
+        """Which part of the encoder trains."""
+        return parse_tuning(self.tune)
 
     def input_spec(self, data_shape: tuple[int, ...]) -> InputSpec:
         """Return the input format of this encoder for data whose raw inputs have ``data_shape``."""
@@ -82,6 +101,11 @@ class EncoderConfig(Config):
             hint = f" Did you mean '{near[0]}'?" if near else ""
             raise MessiError(
                 f"There is no backbone named '{self.backbone}'; 'messi list backbones' lists all of them.{hint}"
+            )
+        if self.backbone in SMALL and self.tuning != FULL:
+            raise MessiError(
+                f"tune '{self.tune}' requires a pretrained timm model, but the backbone '{self.backbone}' starts from "
+                "random weights; omit --tune or choose another --backbone."
             )
 
     def check_weights(self) -> None:
@@ -134,9 +158,33 @@ class Encoder(nn.Module):
         self.network, self.width = network, width
         self._frozen_batch_norm = frozen_batch_norm
         self._frozen: list[nn.Parameter] = []
-        """The parameters whose training is suspended."""
+        """The parameters whose training is suspended for some steps."""
+        self.tuning = FULL
+        """Which part of the network trains."""
         fuse(network)
         self._channels_last = any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
+
+    def restrict(self, tuning: Tuning) -> None:
+        """Let only a part of the network train, from now on; all other layers stay in the mode of prediction.
+
+        With "head", the encoder also accepts features [B, width], which it returns unchanged: those of a frozen
+        network can be computed before the training.
+        """
+        if tuning.kind == "full":
+            return
+        trained = last_blocks(self.network, tuning.number) if tuning.kind == "last" else set()
+        for parameter in self.network.parameters():
+            parameter.requires_grad_(parameter.requires_grad and parameter in trained)
+        if tuning.kind == "lora":
+            lora.adapt(self.network, tuning.number)
+            fuse(self.network)  # again: the kernels read the original weights
+        self.tuning = tuning
+        self.train(self.training)
+
+    def merge(self) -> None:
+        """Make low-rank changes part of the weights, after training."""
+        lora.merge(self.network)
+        fuse(self.network)
 
     def freeze(self) -> None:
         """Suspend training: parameters get no gradient, and all layers stay in the mode of prediction."""
@@ -155,6 +203,10 @@ class Encoder(nn.Module):
     def train(self, mode: bool = True) -> "Encoder":
         """Switch to training or prediction; frozen BatchNorm keeps its statistics but still learns scale and shift."""
         super().train(mode and not self._frozen)
+        if self.training and self.tuning != FULL:
+            self.network.eval()
+            for module in fully_trained(self.network):
+                module.train()
         if self._frozen_batch_norm:
             for module in self.network.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):  # noqa: SLF001 (the base of all of them)
@@ -163,10 +215,39 @@ class Encoder(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Encode inputs [B, ...] as features [B, width]."""
+        if self.tuning.kind == "head" and inputs.dim() == 2:
+            return inputs
         if self._channels_last and inputs.is_cuda:  # the order of cuDNN; GroupNorm would undo it
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         features: Tensor = self.network(inputs)
         return features
+
+
+def restrict_encoders(module: nn.Module, tuning: Tuning) -> None:
+    """Restrict all encoders of a method; those that do not train at all share one network."""
+    encoders = [part for part in module.modules() if isinstance(part, Encoder)]
+    for encoder in encoders:
+        if tuning.kind == "head":
+            encoder.network = encoders[0].network
+        encoder.restrict(tuning)
+
+
+def merge_encoders(module: nn.Module) -> None:
+    """Make low-rank changes part of the weights of all encoders of a method, after training."""
+    for part in list(module.modules()):
+        if isinstance(part, Encoder) and part.tuning.kind == "lora":
+            part.merge()
+
+
+def untrained_names(module: nn.Module) -> set[str]:
+    """Return the names of the parameters that :func:`restrict_encoders` keeps from training, in the module's state."""
+    return {
+        f"{path}.{name}"
+        for path, encoder in module.named_modules()
+        if isinstance(encoder, Encoder) and encoder.tuning != FULL
+        for name, parameter in encoder.named_parameters()
+        if not parameter.requires_grad
+    }
 
 
 def build_classifier(encoder: EncoderConfig, task: Task) -> nn.Sequential:

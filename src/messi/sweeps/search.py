@@ -35,7 +35,8 @@ def search_space(config: RunConfig, changes: Sequence[str] = ()) -> dict[str, Se
     A change is ``field=low..high``, on the declared scale of the field or else linear, ``field=log:low..high``, or
     ``field=a,b,c``. A change of a field that only other methods have is ignored.
     """
-    small = config.resolved().encoder.backbone in SMALL
+    encoder = config.resolved().encoder
+    small = encoder.backbone in SMALL or encoder.tuning.kind == "head"  # where only small networks train
     kinds = [type(getattr(config, part)) for part in PARTS]
     space = {name: search for kind in kinds for name, search in searches(kind, small=small).items()}
     types = setting_types(type(config.algorithm))

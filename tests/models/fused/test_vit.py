@@ -11,6 +11,8 @@ from torch.nn import functional
 
 from messi.models.fused import vit
 from messi.models.fused.attention_kernels import attend, attend_backward, token_parts
+from messi.models.fused.vit_backward import Backward
+from messi.models.fused.vit_forward import Forward
 from messi.models.fused.vit_kernels import (
     add_norm,
     add_norm_backward,
@@ -102,6 +104,28 @@ def test_features_and_all_gradients_match_timm(size: int) -> None:
     for (name, _), grad, wanted in zip(model.named_parameters(), grads, expected, strict=True):
         assert grad.shape == wanted.shape
         assert relative_error(grad, wanted) < ROUNDING, name
+
+
+@pytest.mark.parametrize("trained", [1, 2, 3, 4])
+def test_frozen_blocks_at_the_beginning_get_no_gradients(trained: int) -> None:
+    model, images, above = network(16, depth=4), rand(2, 3, 16, 16), rand(2, 48, seed=2)
+    every = vit.encode(model, images, dtype=torch.float32)
+    whole = torch.autograd.grad((every * above).sum(), list(model.parameters()))
+    expected = dict(zip([name for name, _ in model.named_parameters()], whole, strict=True))
+    part = ("norm", *(f"blocks.{number}." for number in range(4 - trained, 4)))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith(part))
+    features = vit.encode(model, images, dtype=torch.float32)
+    assert torch.equal(features, every)
+    passed = Forward(model, images, torch.float32, keep=True)
+    found = Backward(passed).run(torch.zeros_like(passed.run())) if trained < 4 else {}  # all blocks: the embedding too
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    assert not set(found) & set(frozen), "nothing is computed for them"
+    (features * above).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, name
+        if parameter.grad is not None:
+            assert relative_error(parameter.grad, expected[name]) < ROUNDING, name
 
 
 def test_without_gradients_the_features_are_the_same_bits() -> None:

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Config
+from messi.core.errors import MessiError
 from messi.core.registry import Registry
-from messi.models.encoder import EncoderConfig
+from messi.models.encoder import EncoderConfig, restrict_encoders
+from messi.models.tuning import Tuning, TuningKind
 
 ALGORITHMS = Registry("algorithm", "messi.algorithms")
 
@@ -49,6 +51,8 @@ class Algorithm(nn.Module, ABC):
     not.
     """
 
+    tunings: ClassVar[tuple[TuningKind, ...]] = ("full", "head", "last", "lora")
+    """The values of ``--tune`` that the method supports."""
     restart: int | None = None
     """The step before which the optimizer is reset, if any."""
 
@@ -64,6 +68,21 @@ class Algorithm(nn.Module, ABC):
     def groups(self) -> dict[str, Group]:
         """Return the parameter groups by name, one optimizer each; by default one group with all parameters."""
         return {"main": Group(list(self.parameters()))}
+
+    @classmethod
+    def require(cls, tuning: Tuning) -> None:
+        """Raise if the method does not support a tuning of its encoder."""
+        if tuning.kind not in cls.tunings:
+            supported = [{"last": "last:N", "lora": "lora:R"}.get(kind, kind) for kind in cls.tunings]
+            raise MessiError(
+                f"tune '{tuning}' does not work with {cls.__name__}, which changes the encoder itself; use --tune "
+                f"{' or '.join(supported)}, or another method."
+            )
+
+    def restrict(self, tuning: Tuning) -> None:
+        """Let only a part of the encoder train, from now on."""
+        self.require(tuning)
+        restrict_encoders(self, tuning)
 
     @abstractmethod
     def update(self, batch: Batch, stepper: Stepper) -> LossTerms:

@@ -8,14 +8,13 @@ from typing import Annotated
 
 import tyro
 
-from messi.cli.common.options import shown_as
+from messi.cli.common.options import add_encoder_options, chosen_encoder, shown_as
 from messi.cli.common.output import Row, print_rows, say
 from messi.cli.common.plan_progress import plan_progress
 from messi.cli.common.progress import data_progress
 from messi.core.config import OPEN
 from messi.core.text import last_line
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.models.encoder import EncoderConfig
 from messi.studies.common.base import Study
 from messi.studies.common.execute import count_left, execute
 from messi.studies.common.hold_out import find_data_set
@@ -63,13 +62,13 @@ def early_options(arguments: list[str], demo: str) -> argparse.Namespace:
     first.add_argument("--plan")
     first.add_argument("--data", nargs="+", default=[demo])
     first.add_argument("--protocol", default="messi")
-    first.add_argument("--backbone")
+    add_encoder_options(first)
     return first.parse_known_args(arguments)[0]
 
 
 def shown_settings(early: argparse.Namespace) -> RunSettings:
     """Return the settings of runs that --help shows as defaults."""
-    encoder = EncoderConfig(backbone=early.backbone)
+    encoder = chosen_encoder(early)
     shown = RunConfig(data=find_data_set(early.data[0]), protocol=early.protocol, encoder=encoder).resolved()
     return RunSettings(protocol=shown.protocol, encoder=encoder, training=shown.training)
 

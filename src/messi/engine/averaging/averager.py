@@ -57,7 +57,8 @@ class Averager(ABC):
     decay = 1.0
 
     def __init__(self, module: nn.Module, *, first: int = 1) -> None:
-        self._weights = [weight.detach() for weight in module.parameters() if weight.is_floating_point()]
+        trained = [weight for weight in module.parameters() if weight.is_floating_point() and weight.requires_grad]
+        self._weights = [weight.detach() for weight in trained]
         self._first = first
         self._ends: list[int] = []
         """The last step of each segment, that is, of the averaged steps between two evaluations."""

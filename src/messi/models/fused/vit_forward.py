@@ -1,6 +1,6 @@
 """The forward pass of a vision transformer; ``vit`` explains how it differs from timm's.
 
-Legend: B images, T tokens, N = B T rows, W width, F all blocks but the last.
+Legend: B images, T tokens, N = B T rows, W width, F the blocks that train, without the last.
 """
 
 from typing import Any
@@ -15,7 +15,8 @@ class Forward:
     """The forward pass, and the results that the backward pass needs.
 
     The inputs of the matrix products are stored in stacks, one layer for each of the F blocks. The backward pass then
-    computes the weight gradients of all blocks in one product; a single one is too small to fill a GPU.
+    computes the weight gradients of all blocks in one product; a single one is too small to fill a GPU. Frozen blocks
+    before the first one that trains share the first layer, and nothing of them is kept.
     """
 
     def __init__(self, network: Any, images: Tensor, dtype: torch.dtype, *, keep: bool) -> None:
@@ -25,18 +26,21 @@ class Forward:
         self.network, self.low, self._keep = network, _low(network, dtype), keep
         self.shape = len(images), *network.pos_embed.shape[1:]
         self.patches = vit_kernels.patches(images, network.patch_embed.patch_size, dtype).flatten(0, 1)
-        full, width = len(network.blocks) - 1, self.shape[2]
-        self.normed, self.mixed, self.again = (self.stack(full, width) for _ in range(3))
-        self.hidden, self.active = (self.stack(full, network.blocks[0].mlp.fc1.out_features) for _ in range(2))
+        self.first = _first_trained(network)
+        """The block at which the backward pass ends."""
+        self.kept, width = len(network.blocks) - 1 - self.first, self.shape[2]
+        """F."""
+        self.normed, self.mixed, self.again = (self.stack(width) for _ in range(3))
+        self.hidden, self.active = (self.stack(network.blocks[0].mlp.fc1.out_features) for _ in range(2))
         self.projected: list[Tensor] = []
         self.log_sums: list[Tensor] = []
         self.sums: list[tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]] = []
         self.last: tuple[Any, ...] = ()
 
-    def stack(self, number: int, width: int) -> Tensor:
+    def stack(self, width: int) -> Tensor:
         """Return memory for a tensor [N, width] per block; all share one if there is no backward pass."""
         batch, tokens, _ = self.shape
-        shape = (number if self._keep else 1, batch * tokens, width)
+        shape = (max(self.kept, 1) if self._keep else 1, batch * tokens, width)
         return torch.empty(shape, dtype=self.patches.dtype, device=self.patches.device)
 
     def run(self) -> Tensor:
@@ -51,7 +55,8 @@ class Forward:
 
     def _block(self, number: int, block: Any, x: Tensor, branch: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         """Compute a block; return the sum before its MLP and the term that must still be added to it."""
-        number *= self._keep
+        keep = self._keep and number >= self.first
+        number = (number - self.first) * keep
         low, (batch, tokens, _) = self.low, self.shape
         normed, mixed, again, hidden, active = (
             stack[number] for stack in (self.normed, self.mixed, self.again, self.hidden, self.active)
@@ -64,7 +69,7 @@ class Forward:
         second = self.kernels.add_norm(first[0], branch, block.attn.proj.bias, block.norm2, again)
         torch.addmm(low[block.mlp.fc1.bias], again, low[block.mlp.fc1.weight].mT, out=hidden)
         self.kernels.gelu(hidden, active)
-        if self._keep:
+        if keep:
             self.projected.append(projected)
             self.log_sums.append(log_sums)
             self.sums.append((first, second))
@@ -92,6 +97,15 @@ class Forward:
             self.last = first, normed, query, rest, mixed, log_sums, second, again, hidden, active
         result: Tensor = second[0] + active @ low[block.mlp.fc2.weight].mT + block.mlp.fc2.bias
         return result
+
+
+def _first_trained(network: Any) -> int:
+    """Return the first block with a parameter that trains: 0 if the embedding trains, at most the last block."""
+    training = [any(parameter.requires_grad for parameter in block.parameters()) for block in network.blocks]
+    embedding = (network.cls_token, network.pos_embed, *network.patch_embed.parameters())
+    if any(parameter.requires_grad for parameter in embedding):
+        return 0
+    return training.index(True) if any(training) else len(training) - 1
 
 
 def _table(network: Any) -> Tensor:
