@@ -22,11 +22,14 @@ RADIUS, ALPHA, RATE = 0.05, 1e-3, 1e-2
 
 
 class Network(LossAlgorithm):
-    """Two layers with batch statistics between them."""
+    """Two layers with batch statistics between them.
+
+    The first has no bias: BatchNorm removes it, so its gradient is rounding error, which Adam would turn into steps.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2))
+        self.layers = nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2))
         self.calls = 0
 
     def loss(self, batch: Batch) -> LossTerms:
