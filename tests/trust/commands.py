@@ -14,7 +14,7 @@ import messi
 from messi.core.errors import MessiError
 from tests.command import messi as messi_command
 
-from .stage import COMPARE, REPRODUCE, ROWS, TRAIN, TRAIN_FEATURES, TRAIN_ROWS, config_of
+from .stage import COMPARE, REPRODUCE, TRAIN, TRAIN_FEATURES, TRAIN_ROWS, config_of
 
 Reader = Callable[[str], Any]
 
@@ -214,16 +214,16 @@ FEATURES: list[Command | Call] = [
 
 
 ROWS_CSV: list[Command | Call] = [
-    *(Command(one.name, (*one.arguments, *ROWS), one.read, finds=one.finds) for one in _data("rows.csv")),
+    *_data("rows.csv"),
     _predict("runs/rows", "rows.csv"),
     _evaluate("runs/rows"),
-    _evaluate("runs/rows", "--data", "rows.csv", *ROWS),
+    _evaluate("runs/rows", "--data", "rows.csv"),
     Command("train", (*TRAIN_ROWS, "--out", "runs/rows"), _table),
 ]
 ROWS_PARQUET: list[Command | Call] = [
-    *(Command(one.name, (*one.arguments, *ROWS), one.read, finds=one.finds) for one in _data("rows.parquet")),
+    *_data("rows.parquet"),
     _predict("runs/rows", "rows.parquet"),
-    _evaluate("runs/rows", "--data", "rows.parquet", *ROWS),
+    _evaluate("runs/rows", "--data", "rows.parquet"),
 ]
 
 

@@ -225,7 +225,7 @@ ROWS: dict[str, Bytes] = {
 
 def _parquet(**columns: Any) -> bytes:
     file = io.BytesIO()
-    parquet.write_table(pyarrow.table({"class": ["0", "1"] * 3, "site": ["0", "1", "2"] * 2, **columns}), file)
+    parquet.write_table(pyarrow.table({"label": ["0", "1"] * 3, "domain": ["0", "1", "2"] * 2, **columns}), file)
     return file.getvalue()
 
 

@@ -29,8 +29,7 @@ from messi.sweeps.plan import Outcome, Plan
 _SCHEDULE = ["--steps", "6", "--evaluate-every", "2", "--batch-per-domain", "4", "--log-every", "2", "--device", "cpu"]
 _METHOD = ("--recipe", "paper", "--num-experts", "2")
 TRAIN = ["train", "--data", "images", "--target", "paint", "--backbone", "tiny_cnn", *_METHOD, *_SCHEDULE]
-ROWS = ("--label", "class", "--domain", "site")
-TRAIN_ROWS = ["train", "--data", "rows.csv", *ROWS, "--target", "2", *_METHOD, *_SCHEDULE]
+TRAIN_ROWS = ["train", "--data", "rows.csv", "--target", "2", *_METHOD, *_SCHEDULE]
 TRAIN_FEATURES = ["train", "--data", "features.npz", "--target", "2", *_METHOD, *_SCHEDULE]
 REPRODUCE = ["reproduce", "specialisation", "--scale", "small", "--out", "plan", "--devices", "cpu"]
 COMPARE = ["compare", "--data", "features.npz", "--methods", "erm", "coral", "--seeds", "1", *_SCHEDULE[:-2]]
@@ -136,8 +135,9 @@ def _make_data(root: Path) -> None:
     features = rng.normal(size=(60, 5)).astype(np.float32)
     np.savez(root / "features.npz", inputs=features, labels=np.arange(60) % 2, domains=np.arange(60) % 3)
     frame = pandas.DataFrame(features[:, :3].round(3).astype(float), columns=["a", "b", "c"])
-    frame = frame.mask(frame > 1.5).assign(kind=["x", "y", "", "true"] * 15, site=np.arange(60) % 3)
-    frame["class"] = np.arange(60) % 2
+    frame = frame.mask(frame > 1.5).assign(
+        kind=["x", "y", "", "true"] * 15, domain=np.arange(60) % 3, label=np.arange(60) % 2
+    )
     frame.to_csv(root / "rows.csv", index=False)
     frame.assign(vector=list(features)).to_parquet(root / "rows.parquet")
 
