@@ -72,12 +72,12 @@ def main() -> None:
         folder = Path(place)
         frame = write(folder)
         examples = FeatureTable(path=str(folder / "t.csv")).load()
+        inputs = examples.inputs
+        assert isinstance(inputs, torch.Tensor)
         features = frame.drop(columns=["label", "domain"])
-        assert np.array_equal(
-            examples.inputs[:, :NUMBERS].numpy(), features.to_numpy()[:, :NUMBERS].astype(float), True
-        )
+        assert np.array_equal(inputs[:, :NUMBERS].numpy(), features.to_numpy()[:, :NUMBERS].astype(float), True)
         train = torch.arange(0, ROWS, 2)
-        spec = fit_spec(examples.inputs, train, examples.columns, "standardise")
+        spec = fit_spec(inputs, train, examples.columns, "standardise")
         numbers, kinds = list(features.columns[:NUMBERS]), list(features.columns[NUMBERS:])
         theirs = ColumnTransformer(
             [
@@ -86,16 +86,16 @@ def main() -> None:
             ]
         )
         wanted = theirs.fit(features.iloc[::2]).transform(features)
-        ours = encode(examples.inputs, spec, examples.columns)
+        ours = encode(inputs, spec, examples.columns)
         np.testing.assert_allclose(ours[:, : 2 * NUMBERS : 2], wanted[:, :NUMBERS], atol=1e-5)
         np.testing.assert_array_equal(ours[:, 2 * NUMBERS :], wanted[:, NUMBERS:])
         rows = {
             "load CSV": seconds(lambda: FeatureTable(path=str(folder / "t.csv")).load()),
             "load CSV, pandas": seconds(lambda: pandas.read_csv(folder / "t.csv")),
             "load Parquet": seconds(lambda: FeatureTable(path=str(folder / "t.parquet")).load()),
-            "fit": seconds(lambda: fit_spec(examples.inputs, train, examples.columns, "standardise")),
+            "fit": seconds(lambda: fit_spec(inputs, train, examples.columns, "standardise")),
             "fit, scikit-learn": seconds(lambda: theirs.fit(features.iloc[::2])),
-            "encode": seconds(lambda: encode(examples.inputs, spec, examples.columns)),
+            "encode": seconds(lambda: encode(inputs, spec, examples.columns)),
             "encode, scikit-learn": seconds(lambda: theirs.transform(features)),
         }
         memory = {

@@ -12,8 +12,10 @@ from messi.cli.common.progress import data_progress
 from messi.core.errors import MessiError, unknown_name
 from messi.core.files import replace_atomically
 from messi.data.contact_sheet import contact_sheet
+from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.common.base import DATASETS, DataConfig, ImageData
 from messi.data.datasets.common.benchmark import Benchmark
+from messi.data.datasets.feature_table import FeatureTable
 from messi.data.examples import Examples, summary
 from messi.data.find import data_label, find_data
 from messi.data.images import Images
@@ -62,12 +64,16 @@ def prepare(arguments: list[str]) -> int:
 def verify_all(arguments: list[str]) -> int:
     """List missing, extra, corrupt and duplicate files or rows; the exit code is 1 if there are any."""
     data, _ = _parse("verify", verify_all, arguments)
-    if not isinstance(data, ImageData):
+    if isinstance(data, Arrays | FeatureTable):
         examples = data.load(data_progress())
         findings = verify_features(examples)
         say(summary(examples))
         _print_findings(findings)
         return 1 if findings else 0
+    if not isinstance(data, ImageData):
+        raise MessiError(
+            f"'{data.name}' has no image files to verify; name a folder, a table of images or a published data set."
+        )
     shown = data_progress()
     listing, store = data.prepare(shown)
     manifest = data.manifest if isinstance(data, Benchmark) else None

@@ -20,6 +20,8 @@ MISSING = ("", "na", "n/a", "nan", "null")
 """Text of a missing value, in upper or lower case."""
 MOST_CATEGORIES = 100
 """Columns with more texts are refused unless they are named: most are names or identifiers."""
+_LONGEST = 1000
+"""Characters of a category."""
 _FEW = 10
 """Columns with so few texts are categories, even if hardly any is repeated."""
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
@@ -97,6 +99,7 @@ def read_names(column: "pyarrow.ChunkedArray", name: str, source: Source) -> tup
     empty = pc.or_kleene(pc.is_null(texts), pc.equal(pc.fill_null(texts, ""), ""))
     if pc.any(empty).as_py():
         raise MessiError(f"An empty cell in {source.cell(pc.index(empty, True).as_py(), name)}; fill it in.")
+    _require_short(texts, name, source)
     names, indices = _sorted_codes(texts)
     return names, torch.from_numpy(indices).long()
 
@@ -181,6 +184,7 @@ class _Reader:
         return values
 
     def _categories(self, texts: "pyarrow.ChunkedArray") -> tuple[np.ndarray, list[Column]]:
+        _require_short(texts, self.name, self.source)
         names, indices = _sorted_codes(texts)
         repeated = 2 * len(names) <= (indices >= 0).sum() or len(names) <= _FEW
         if not self.named and (len(names) > MOST_CATEGORIES or not repeated):
@@ -229,6 +233,15 @@ def _as_text(column: "pyarrow.ChunkedArray", name: str, source: Source) -> "pyar
     trimmed = pc.utf8_trim_whitespace(column)
     lower = pc.utf8_lower(trimmed)
     return pc.if_else(pc.is_in(lower, pyarrow.array(["true", "false"], lower.type)), lower, trimmed)
+
+
+def _require_short(texts: "pyarrow.ChunkedArray", name: str, source: Source) -> None:
+    long = pc.fill_null(pc.greater(pc.utf8_length(texts), _LONGEST), False)
+    if pc.any(long).as_py():
+        raise MessiError(
+            f"The text in {source.cell(pc.index(long, True).as_py(), name)} has more than {_LONGEST:,} characters, "
+            f"which is too long for a category; leave the column out with --ignore {name}."
+        )
 
 
 def _without_missing(texts: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":

@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,8 +148,8 @@ def _plain_type(kind: "pyarrow.DataType") -> "pyarrow.DataType":
 
 
 def _require_names(path: Path, header: list[str]) -> None:
-    for name in header:
-        if name and header.count(name) > 1:
+    for name, number in Counter(header).items():
+        if name and number > 1:
             raise MessiError(f"{path} has several columns named '{name}'; rename all but one.")
 
 
