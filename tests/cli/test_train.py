@@ -114,7 +114,10 @@ def bad_inputs(tmp_path: Path, root: Path) -> dict[str, tuple[tuple[str | Path, 
         "negative weight": ((*folder, "--ssi-weight", "-1"), "ssi_weight must be at least 0, but is -1.0."),
         "no steps": ((*folder, "--steps", "0"), "steps must be at least 1, but is 0."),
         "unknown device": ((*folder, "--device", "abacus"), "There is no device 'abacus'"),
-        "useless device": ((*folder, "--backbone", "tiny_cnn", "--device", "mps"), "There is no device 'mps'"),
+        "useless device": (
+            (*folder, "--backbone", "tiny_cnn", "--device", "mps"),
+            "No Apple GPU (MPS) is available here",
+        ),
         "missing weights": ((*folder, "--backbone", "test_vit", "--weights", "none.pt"), "no weights file none.pt"),
         "features for a picture network": (("--data", "two_subsets", "--backbone", "small_cnn"), "takes images"),
     }
