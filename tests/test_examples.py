@@ -21,6 +21,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "energy_distance.py"
 PRINTED = {
     "inspect_routing": "expert3",
     "machine_readings": "press_3",
+    "serve_model": "exit code 0",
     "train_and_predict": "accuracy on the target",
 }
 
