@@ -29,8 +29,8 @@ if __name__ == "__main__":
             assert server.stdout is not None
             address = re.search(r"http://\S+/", server.stdout.readline())
             assert address, "the server did not start"
-            rows = config.data.load().inputs[:3].tolist()
-            reply = httpx.post(f"{address[0]}predict", json={"rows": [*rows, [9.0, -9.0, 9.0]]}, timeout=60)
+            rows = [[1.0, 1.0, 0.0], [-1.0, 0.0, 1.0], [9.0, -9.0, 9.0]]
+            reply = httpx.post(f"{address[0]}predict", json={"rows": rows}, timeout=60)
             for answer in reply.raise_for_status().json()["predictions"]:
                 likeness = answer["likeness"]
                 print(
