@@ -3,8 +3,8 @@
 The distance of an input is the mean cosine distance of its features to the nearest examples of a bank: held-out
 examples of the source domains, which the model did not learn by heart. Among the scores that were tried, this one told
 left-out source domains from known ones best (``results/novelty``). The cosine ignores lengths, but a row of a table
-with an absurd number has long features. So features that are longer than all in the bank are farther away by the logarithm
-of the ratio.
+with an absurd number has long features. So features that are longer than all in the bank are farther away by the
+logarithm of the ratio.
 
 Legend: N examples of the bank, B inputs, K source domains, D features.
 """
