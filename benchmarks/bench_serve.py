@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 
 from messi.algorithms.common.inference import batch_size
 from messi.evaluation.model import Model, load
@@ -59,17 +59,18 @@ def main() -> None:
             found = re.search(r"http://\S+/", server.stdout.readline())
             assert found, "the server did not start"
             tally, memory = asyncio.run(_load(found[0], server.pid, bodies, known, chosen.clients, chosen.seconds))
-            used = sum(psutil.Process(server.pid).cpu_times()[:2])
         finally:
             server.terminate()
     assert server.returncode == 0
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = usage.ru_utime + usage.ru_stime
     _print(chosen.clients, chosen.seconds, tally, memory, used, _loop(model, chosen.images))
 
 
 async def _load(
     url: str, pid: int, bodies: list[bytes], known: list[dict[str, float]], clients: int, seconds: float
 ) -> tuple[Tally, list[float]]:
-    tally, memory, process = Tally(), [], psutil.Process(pid)
+    tally, memory = Tally(), list[float]()
     end = time.monotonic() + seconds
 
     async def client(number: int) -> None:
@@ -81,11 +82,16 @@ async def _load(
 
     async def watch() -> None:
         while time.monotonic() < end:
-            memory.append(process.memory_info().rss / 1e6)
+            memory.append(_memory(pid))
             await asyncio.sleep(seconds / 20)
 
     await asyncio.gather(watch(), *(client(number) for number in range(clients)))
     return tally, memory
+
+
+def _memory(pid: int) -> float:
+    """Return the megabytes of memory that a process uses."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 async def _ask(connection: httpx.AsyncClient, body: bytes, known: dict[str, float], tally: Tally) -> None:

@@ -25,6 +25,7 @@ PRINTED = {
     "inspect_routing": "expert3",
     "machine_readings": "press_3",
     "patients_table": "with probability",
+    "serve_model": "exit code 0",
     "train_and_predict": "accuracy on the target",
 }
 

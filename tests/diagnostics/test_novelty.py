@@ -28,11 +28,21 @@ def test_the_distance_is_that_of_scikit_learns_neighbours() -> None:
     assert bank.threshold() == pytest.approx(float(np.quantile(own, ACCEPTED)), abs=1e-6)
 
 
-def test_the_distance_does_not_depend_on_the_rest_of_the_batch_or_on_the_length() -> None:
+def test_the_distance_does_not_depend_on_the_rest_of_the_batch() -> None:
     bank = Bank.of(*clouds(0, 1))
     inputs, _ = clouds(0, 3, seed=1)
-    alone = torch.cat([bank.judge(one[None] * 7).distance for one in inputs])
+    alone = torch.cat([bank.judge(one[None]).distance for one in inputs])
     torch.testing.assert_close(alone, bank.judge(inputs).distance, rtol=0, atol=1e-6)
+
+
+def test_only_features_longer_than_all_known_ones_are_farther_away_for_their_length() -> None:
+    features, domains = clouds(0, 1)
+    bank = Bank.of(features, domains)
+    at_most = features / features.norm(dim=1, keepdim=True) * bank.longest
+    torch.testing.assert_close(bank.judge(at_most).distance, bank.judge(features).distance, rtol=0, atol=1e-5)
+    beyond = bank.judge(1000 * at_most).distance - bank.judge(at_most).distance
+    torch.testing.assert_close(beyond, torch.full((80,), 1000.0).log(), rtol=0, atol=1e-4)
+    assert bank.judge(torch.zeros(1, 8)).distance.isfinite().all()
 
 
 def test_auroc_is_scikit_learns_also_with_ties() -> None:

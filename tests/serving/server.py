@@ -32,6 +32,11 @@ class Server:
     def port(self) -> int:
         return int(self.url.rstrip("/").rpartition(":")[2])
 
+    def memory(self) -> int:
+        """Return the bytes of memory that it uses now."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Stop it as a system would, and return its exit code."""
         self.process.send_signal(number)

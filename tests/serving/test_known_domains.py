@@ -66,14 +66,14 @@ def test_a_model_outside_of_its_run_is_served_without_a_warning(run: Path, tmp_p
     assert not (tmp_path / "novelty.safetensors").exists()
 
 
-@pytest.mark.parametrize("part", ["model", "names", "domains", "features", "width", "threshold", "bytes"])
+@pytest.mark.parametrize("part", ["model", "names", "domains", "features", "width", "threshold", "longest", "bytes"])
 def test_a_bank_that_does_not_fit_is_refused_in_one_sentence(run: Path, part: str) -> None:
     model = load(run)
     known_domains(run, model)
     file = RunDir(run).novelty
     tensors, description = read_tensors(file)
-    if part in ("model", "names", "threshold"):
-        description[part] = {"model": "0" * 32, "names": ["paint"], "threshold": "far"}[part]
+    if part in ("model", "names", "threshold", "longest"):
+        description[part] = {"model": "0" * 32, "names": ["paint"], "threshold": "far", "longest": -1}[part]
     elif part == "domains":
         tensors["domains"][0] = 7
     elif part == "features":

@@ -1,10 +1,10 @@
 """The pages in a real browser: drop an image or paste a row, and read class, experts, domain and warning."""
 
 import base64
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page
@@ -14,6 +14,7 @@ from messi.serving.known_domains import known_domains
 from messi.serving.limits import Limits
 from messi.serving.predictor import Predictor
 from messi.serving.service import make_app
+from tests.command import messi
 
 from .conftest import Served
 from .server import serving_here
@@ -97,26 +98,51 @@ def test_the_api_page_works_without_a_network(images: Served, page: Page) -> Non
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_pasted_row_is_classified(page: Page, tmp_path: Path) -> None:
-    from tests.command import messi  # noqa: PLC0415
+@pytest.fixture(scope="session")
+def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run on a table with a number that decides the class, and a category that does not."""
+    root = tmp_path_factory.mktemp("table")
+    rng = random.Random(0)  # noqa: S311
+    lines = ["size,colour,kind,site"]
+    for i in range(150):
+        large = i % 2
+        lines.append(
+            f"{rng.gauss(10 * large, 1):.3f},{rng.choice(['red', 'blue'])},{'large' if large else 'small'},{i % 3}"
+        )
+    (root / "table.csv").write_text("\n".join(lines) + "\n")
+    names = ("--data", str(root / "table.csv"), "--label", "kind", "--domain", "site", "--target", "2")
+    options = ("--steps", "40", "--evaluate-every", "20", "--device", "cpu", "--out", "run")
+    done = messi("train", *names, *options, cwd=root)
+    assert done.returncode == 0, done.stderr
+    return root / "run"
 
-    rng = np.random.default_rng(0)
-    labels, domains = np.arange(120) % 2, np.arange(120) % 3
-    inputs = rng.normal(size=(120, 4)).astype(np.float32) + 3 * labels[:, None]
-    np.savez(tmp_path / "data.npz", inputs=inputs, labels=labels, domains=domains)
-    options = ("--target", "2", "--steps", "30", "--evaluate-every", "15", "--device", "cpu", "--out", "run")
-    assert messi("train", "--data", tmp_path / "data.npz", *options, cwd=tmp_path).returncode == 0
-    model = load(tmp_path / "run")
-    app = make_app(Predictor(model, known_domains(tmp_path / "run", model)), Limits())
+
+def test_a_pasted_row_is_classified(page: Page, table_run: Path) -> None:
+    model = load(table_run)
+    app = make_app(Predictor(model, known_domains(table_run, model)), Limits())
     with serving_here(app) as url:
         page.goto(url)
-        page.get_by_label("Paste rows of 4 numbers").fill("3,3,3,3\n0,0,0,0\n")
-        page.get_by_role("button", name="Classify").click()
+        box, send = page.locator("textarea"), page.get_by_role("button", name="Classify")
+        assert box.input_value() == "size,colour\n"
+        box.fill("colour,ignored,size\nred,x,10\nblue,,0\n")
+        send.click()
         page.locator(".result").nth(1).wait_for()
         said = [text.split() for text in page.locator(".said-class").all_inner_texts()]
-        assert said == [["Row", "1:", "1"], ["Row", "2:", "0"]]
-        page.get_by_label("Paste rows of 4 numbers").fill("1,2,x,4")
+        assert said == [["Row", "1:", "large"], ["Row", "2:", "small"]]
+        box.fill("size = 10, colour=mauve")
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
-        page.locator(".failed").wait_for()
-        assert page.locator(".failed").inner_text() == "Row 1, column '2': 'x' is not a finite number."
+        page.locator(".note").wait_for()
+        assert (
+            "the category 'mauve' did not occur in training; known are: blue, red."
+            in page.locator(".note").inner_text()
+        )
+        assert page.locator(".said-class").inner_text().strip() == "large"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        for text, problem in (
+            ("size\n1", "The feature 'colour' is missing in the request; its columns are: size."),
+            ("size,colour\nbig,red", "'big' in row 1 of the request, column 'size' is not a number"),
+        ):
+            box.fill(text)
+            send.click()
+            page.get_by_text(problem).wait_for()

@@ -2,7 +2,9 @@
 
 The distance of an input is the mean cosine distance of its features to the nearest examples of a bank: held-out
 examples of the source domains, which the model did not learn by heart. Among the scores that were tried, this one told
-left-out source domains from known ones best (``results/novelty``).
+left-out source domains from known ones best (``results/novelty``). The cosine ignores lengths, but a row of a table
+with an absurd number has long features. So features that are longer than all in the bank are farther away by the
+logarithm of the ratio.
 
 Legend: N examples of the bank, B inputs, K source domains, D features.
 """
@@ -16,6 +18,7 @@ from torch.nn import functional
 from messi.core.run_documents import Share
 
 NEIGHBOURS = 3
+_TINY = 1e-12
 ACCEPTED = 0.95
 """The share of held-out examples of the source domains whose distance is within the threshold."""
 
@@ -63,16 +66,19 @@ class Bank:
     """[N, D] of length 1."""
     domains: Tensor
     """[N] indices of source domains."""
+    longest: float
+    """The largest length of the features before they were normalised."""
 
     @classmethod
     def of(cls, features: Tensor, domains: Tensor) -> "Bank":
         """Return the bank of features of any length."""
-        return cls(_unit(features), domains)
+        return cls(_unit(features), domains, float(features.float().norm(dim=1).max()))
 
     def judge(self, features: Tensor) -> Judgement:
         """Compare inputs [B, D] with the bank."""
         apart = 1 - _unit(features) @ self.features.mT
-        return Judgement(_nearest(apart), self._by_domain(apart).argmin(1))
+        longer = (features.float().norm(dim=1) / max(self.longest, _TINY)).clamp(min=1).log()
+        return Judgement(_nearest(apart) + longer, self._by_domain(apart).argmin(1))
 
     def without_self(self) -> Judgement:
         """Compare every example of the bank with all others."""
@@ -82,7 +88,7 @@ class Bank:
     def without(self, domain: int) -> "Bank":
         """Return the bank as if a domain had not been seen."""
         kept = self.domains != domain
-        return Bank(self.features[kept], self.domains[kept])
+        return Bank(self.features[kept], self.domains[kept], self.longest)
 
     def threshold(self) -> float:
         """Return the distance within which a share ``ACCEPTED`` of held-out examples are."""
@@ -117,7 +123,7 @@ def measure(bank: Bank, names: tuple[str, ...], target: dict[str, Tensor]) -> No
     """Measure the warning on every source domain in turn, left out of the bank, and on the target domains."""
     several = len(bank.domains.unique()) > 1
     left_out = {
-        name: bank.without(domain).detection(bank.features[bank.domains == domain])
+        name: bank.without(domain).detection(bank.longest * bank.features[bank.domains == domain])
         for domain, name in enumerate(names)
         if several and (bank.domains == domain).any()
     }

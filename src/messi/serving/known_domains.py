@@ -8,10 +8,12 @@ import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from messi.core.config import Bounds
 from messi.core.documents import parse_document
 from messi.core.errors import MessiError
 from messi.core.info import version
@@ -41,6 +43,7 @@ class NoveltyDescription:
     """The checksum of the weights that encoded the bank."""
     names: tuple[str, ...]
     threshold: float
+    longest: Annotated[float, Bounds(minimum=0)]
     quality: NoveltyQuality
 
 
@@ -80,7 +83,12 @@ def known_domains(
         raise NoBankError(str(error)) from error
     found = _build(model, loader)
     description = NoveltyDescription(
-        version=version(), model=weights, names=found.names, threshold=found.threshold, quality=found.quality
+        version=version(),
+        model=weights,
+        names=found.names,
+        threshold=found.threshold,
+        longest=found.bank.longest,
+        quality=found.quality,
     )
     tensors = {"features": found.bank.features, "domains": found.bank.domains}
     write_tensors(folder.novelty, tensors, asdict(description))
@@ -139,4 +147,5 @@ def _read(path: Path, weights: str, model: Model) -> KnownDomains:
     )
     if not fits:
         raise wrong
-    return KnownDomains(Bank(features, domains), description.names, description.threshold, description.quality)
+    bank = Bank(features, domains, description.longest)
+    return KnownDomains(bank, description.names, description.threshold, description.quality)

@@ -7,15 +7,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
+import pyarrow
 
 from messi.core.batch import Column, InputSpec
 from messi.core.text import first_few
-from messi.data.features import UNSEEN, encode
+from messi.data.cells import Source, read_known
+from messi.data.features import Rows, encode
 from messi.serving.problems import ProblemError
 from messi.serving.ready_input import ReadyInput
 
-_MISSING = {"", "nan", "na", "n/a", "null", "none"}
+_REQUEST = Source("the request", 1)
 _Row = Mapping[str, Any] | Sequence[Any]
 
 
@@ -53,56 +54,54 @@ def _encoded(rows: Sequence[_Row], spec: InputSpec) -> list[ReadyInput]:
     if not rows:
         return []
     columns = spec.columns or tuple(Column(str(place)) for place in range(spec.shape[0]))
-    notes: list[list[str]] = [[] for _ in rows]
-    values = [
-        [
-            _number(cell, column, number, notes[number - 1])
-            for cell, column in zip(_cells(row, number, columns, named=bool(spec.columns)), columns, strict=True)
-        ]
-        for number, row in enumerate(rows, start=1)
-    ]
-    encoded = encode(torch.tensor(values, dtype=torch.float64), spec, spec.columns)
+    cells = {name: _arrow(values) for name, values in _by_column(rows, columns, named=bool(spec.columns)).items()}
+    raw = read_known(cells, columns, _REQUEST)
+    encoded = encode(raw.values, spec, raw.columns if spec.columns else ())
+    notes = _unseen_categories(raw, {column.name: column.categories for column in spec.columns})
     return [ReadyInput(features, tuple(about)) for features, about in zip(encoded, notes, strict=True)]
 
 
-def _cells(row: _Row, number: int, columns: Sequence[Column], *, named: bool) -> Sequence[Any]:
-    """Return the cells of a row in the order of the model's columns; other columns are ignored."""
-    names = [column.name for column in columns]
-    if not isinstance(row, Mapping):
-        if len(row) != len(columns):
-            raise ProblemError(422, f"Row {number} has {len(row)} values, but the model takes {len(columns)}.")
-        return row
-    if not named:
+def _by_column(rows: Sequence[_Row], columns: Sequence[Column], *, named: bool) -> dict[str, list[Any]]:
+    """Return the cells of every column; a row that is a list has them in the order of training."""
+    first = rows[0]
+    names = [str(name) for name in first] if isinstance(first, Mapping) else [column.name for column in columns]
+    if isinstance(first, Mapping) and not named:
         raise ProblemError(
-            422, f"The features of this model have no names; send rows as lists of {len(names)} numbers."
+            422, f"The features of this model have no names; send rows as lists of {len(columns)} numbers."
         )
-    if missing := next((name for name in names if name not in row), None):
-        given = first_few([str(name) for name in row], 10) or "none"
-        raise ProblemError(422, f"Row {number} has no column '{missing}', which the model requires; it has: {given}.")
-    return [row[name] for name in names]
+    for number, row in enumerate(rows, start=1):
+        if isinstance(row, Mapping) != isinstance(first, Mapping):
+            raise ProblemError(422, "Rows must be all objects or all lists.")
+        if isinstance(row, Mapping) and row.keys() != set(names):
+            raise ProblemError(422, f"Row {number} has other columns than row 1; every row needs the same columns.")
+        if len(row) != len(names):
+            raise ProblemError(422, f"Row {number} has {len(row)} values, but the model takes {len(names)}.")
+    listed = [list(map(row.__getitem__, names)) if isinstance(row, Mapping) else row for row in rows]
+    return {name: [row[place] for row in listed] for place, name in enumerate(names)}
 
 
-def _number(cell: Any, column: Column, number: int, notes: list[str]) -> float:
-    """Return a number, the index of a category, or NaN for a missing value."""
-    if isinstance(cell, bool | list | dict):
-        raise ProblemError(422, f"Row {number}, column '{column.name}': a cell must be a number, text or null.")
-    if cell is None or (isinstance(cell, str) and cell.strip().lower() in _MISSING):
-        return math.nan
-    if column.categories is not None:
-        name = str(cell).strip()
-        if name in column.categories:
-            return float(column.categories.index(name))
-        known = first_few(list(column.categories), 5)
-        notes.append(f"Column '{column.name}': the category '{name}' did not occur in training; known are: {known}.")
-        return UNSEEN
+def _arrow(values: list[Any]) -> pyarrow.ChunkedArray:
+    """Return the cells of a column; those of several types become text."""
     try:
-        value = float(cell)
-    except (ValueError, OverflowError):
-        value = math.inf
-    if not math.isfinite(value):
-        shown = repr(cell) if len(repr(cell)) <= 40 else f"{repr(cell)[:40]}..."
-        raise ProblemError(422, f"Row {number}, column '{column.name}': {shown} is not a finite number.")
-    return value
+        column = pyarrow.array(values)
+    except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
+        column = pyarrow.array([None if value is None else str(value) for value in values], pyarrow.string())
+    return pyarrow.chunked_array([column])
+
+
+def _unseen_categories(raw: Rows, known: Mapping[str, tuple[str, ...] | None]) -> list[list[str]]:
+    """Return, for every row, a note on each category that did not occur in training."""
+    notes: list[list[str]] = [[] for _ in raw.values]
+    for place, column in enumerate(raw.columns):
+        expected = known.get(column.name)
+        if column.categories is None or expected is None:
+            continue
+        for number, value in enumerate(raw.values[:, place].tolist()):
+            if not math.isnan(value) and (name := column.categories[int(value)]) not in expected:
+                told = first_few(list(expected), 5)
+                text = f"Column '{column.name}': the category '{name}' did not occur in training; known are: {told}."
+                notes[number].append(text)
+    return notes
 
 
 def _not_json(text: str) -> None:

@@ -116,6 +116,8 @@
   if (main.dataset.inputs === "images") {
     const drop = document.getElementById("drop"), file = document.getElementById("file");
     file.addEventListener("change", () => { pictures(file.files); file.value = ""; });
+    // Not every browser opens the dialog on Enter.
+    file.addEventListener("keydown", event => { if (event.key === "Enter") { event.preventDefault(); file.click(); } });
     document.addEventListener("dragover", event => { event.preventDefault(); drop.classList.add("over"); });
     document.addEventListener("dragleave", () => drop.classList.remove("over"));
     document.addEventListener("drop", event => {
