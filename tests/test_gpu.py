@@ -37,7 +37,8 @@ from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.evaluation.model import load
 from messi.losses.ssi.loss import Discrepancy, Reduction, ssi_loss
 from messi.losses.ssi.slots import SlotWeight
-from messi.models.encoder import Encoder, EncoderConfig
+from messi.models.encoder import Encoder, EncoderConfig, untrained_names
+from messi.models.tuning import parse_tuning
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -302,6 +303,72 @@ def test_captured_and_eager_steps_give_the_same_bits_in_a_probe_and_after_it(
         states.append(algorithm.state_dict())
         assert not any(torch.equal(states[-1][name], start[name]) for name, _ in algorithm.named_parameters())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("tune", ["head", "last:3", "lora:4"])
+@pytest.mark.parametrize("kind", [ERM, MESSI, Fish])
+def test_captured_and_eager_steps_of_a_restricted_encoder_give_the_same_bits(kind: type[Algorithm], tune: str) -> None:
+    stream = torch.Generator("cuda").manual_seed(0)
+    labels = torch.randint(4, (12,), generator=stream, device="cuda")
+    shape = (12, 192) if tune == "head" else (12, 3, 224, 224)
+    inputs = torch.randn(shape, generator=stream, device="cuda")
+    config = OptimizerConfig(learning_rate=1e-3, weight_decay=1e-4, layer_decay=0.7)
+    states = []
+    for capture in (False, True):
+        torch.manual_seed(0)
+        task = Task(input_shape=(3, 224, 224), num_classes=4, num_domains=3)
+        encoder = EncoderConfig(backbone="deit_tiny_patch16_224", pretrained=False)
+        algorithm = kind(kind.Config(), task=task, encoder=encoder)  # type: ignore[attr-defined]
+        algorithm.restrict(parse_tuning(tune))
+        algorithm.cuda()
+        start, frozen = copied(algorithm), untrained_names(algorithm)
+        update = Updater(algorithm, AdamStepper(algorithm, config), torch.device("cuda"), capture=capture)
+        with deterministic():
+            for step in range(1, 9):
+                torch.manual_seed(step)
+                update(Batch(inputs, labels, torch.arange(12, device="cuda") % 3, step=step))
+        assert update.captured is capture
+        states.append(algorithm.state_dict())
+        assert all(torch.equal(states[-1][name], start[name]) for name in frozen)
+        trained_names = {name for name, _ in algorithm.named_parameters()} - frozen
+        assert not any(torch.equal(states[-1][name], start[name]) for name in trained_names)
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def copied(algorithm: Algorithm) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in algorithm.state_dict().items()}
+
+
+def test_the_fused_transformer_skips_frozen_blocks_with_the_same_gradients() -> None:
+    torch.manual_seed(0)
+    gradients = []
+    for tune in ("full", "last:3"):
+        torch.manual_seed(0)
+        encoder = EncoderConfig(backbone="deit_tiny_patch16_224", pretrained=False).build((3, 224, 224))
+        encoder.restrict(parse_tuning(tune))
+        encoder.cuda()
+        images = torch.randn(4, 3, 224, 224, generator=torch.Generator("cuda").manual_seed(1), device="cuda")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            encoder(images).square().sum().backward()
+        gradients.append({name: p.grad for name, p in encoder.named_parameters() if p.grad is not None})
+    assert 0 < len(gradients[1]) < len(gradients[0])
+    for name, gradient in gradients[1].items():
+        assert (gradient - gradients[0][name]).norm() <= 1e-2 * gradients[0][name].norm(), name
+
+
+def test_merged_low_rank_changes_give_the_features_of_training() -> None:
+    torch.manual_seed(0)
+    encoder = EncoderConfig(backbone="deit_tiny_patch16_224", pretrained=False).build((3, 224, 224))
+    encoder.restrict(parse_tuning("lora:4"))
+    encoder.cuda().eval()
+    for name, parameter in encoder.named_parameters():
+        if name.endswith(".up"):
+            torch.nn.init.normal_(parameter, std=0.02)
+    images = torch.randn(8, 3, 224, 224, device="cuda")
+    with torch.inference_mode(), torch.autocast("cuda", dtype=torch.bfloat16), gpu_kernels.disabled():
+        before = encoder(images)
+        encoder.merge()
+        assert torch.equal(encoder(images), before)
 
 
 def test_a_step_that_cannot_be_captured_stays_eager_and_is_reported() -> None:

@@ -7,7 +7,7 @@ import pytest
 from messi.algorithms.common.base import ALGORITHMS
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI
-from messi.core.config import OPEN, Bounds, Config
+from messi.core.config import OPEN, Added, Bounds, Config
 from messi.core.errors import MessiError
 from messi.data.datasets.common.base import DATASETS
 from messi.data.datasets.folder import Folder
@@ -114,3 +114,25 @@ def test_an_unknown_algorithm_gets_a_hint() -> None:
         MessiError, match=r"no algorithm named 'mesi'; available: cdann, .*messi.* Did you mean 'messi'\?"
     ):
         ALGORITHMS.load("mesi")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Before(Config):
+    """The settings of an earlier version."""
+
+    size: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class _After(Config):
+    """The same with one setting more."""
+
+    size: int = 1
+    mode: Annotated[str, Added()] = "plain"
+
+
+def test_an_added_setting_changes_the_fingerprint_only_if_it_is_not_the_default() -> None:
+    assert _After(size=2).to_dict() == _Before(size=2).to_dict()
+    assert _After(size=2).fingerprint() == _Before(size=2).fingerprint() != _After(size=2, mode="x").fingerprint()
+    for one in (_After(), _After(mode="x")):
+        assert _After.from_dict(one.to_dict()) == one

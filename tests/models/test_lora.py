@@ -1,6 +1,7 @@
 """Low-rank changes: no change at the start, exact merging, and peft as a third opinion."""
 
 import copy
+from typing import Any
 
 import peft
 import pytest
@@ -68,9 +69,10 @@ def test_peft_computes_the_same_outputs_and_gradients() -> None:
     )
     theirs = peft.get_peft_model(base, config)
     layers = {name: module for name, module in theirs.named_modules() if hasattr(module, "lora_A")}
-    pairs = {}
+    pairs: dict[str, tuple[Tensor, Tensor]] = {}
     for name, module in layers.items():
-        change = ours.get_submodule(name.removeprefix("base_model.model.")).parametrizations.weight[0]  # type: ignore[union-attr, index]
+        layer: Any = ours.get_submodule(name.removeprefix("base_model.model."))
+        change = layer.parametrizations.weight[0]
         down, up = module.lora_A["default"].weight, module.lora_B["default"].weight
         down.data.copy_(change.down.data)
         up.data.copy_(change.up.data)
@@ -91,14 +93,13 @@ def test_peft_computes_the_same_outputs_and_gradients() -> None:
 def test_layers_whose_weight_is_read_directly_are_changed_as_well(backbone: str) -> None:
     """BEiT passes ``qkv.weight`` to a function: an adapter around the layer would have no effect."""
     torch.manual_seed(0)
-    block_of: nn.Module = timm.create_model(backbone, num_classes=0, **SHALLOW[backbone])
-    adapt(block_of.eval(), RANK)
-    size = block_of.pretrained_cfg["input_size"][1]  # type: ignore[index, union-attr]
-    block_of(images(1, size)).square().sum().backward()
-    assert all(change.up.grad is not None and change.up.grad.abs().sum() > 0 for change in changes(block_of))
+    shallow: Any = timm.create_model(backbone, num_classes=0, **SHALLOW[backbone])
+    adapt(shallow.eval(), RANK)
+    shallow(images(1, shallow.pretrained_cfg["input_size"][1])).square().sum().backward()
+    assert all(change.up.grad is not None and change.up.grad.abs().sum() > 0 for change in changes(shallow))
 
 
-SHALLOW = {
+SHALLOW: dict[str, dict[str, Any]] = {
     "beit_base_patch16_224": {"depth": 1},
     "eva02_tiny_patch14_224": {"depth": 1},
     "swin_tiny_patch4_window7_224": {"depths": (1, 1)},
@@ -122,13 +123,13 @@ def test_only_the_changes_train_and_an_encoder_is_plain_again_after_merging() ->
 
 
 def test_autocast_does_not_round_the_changed_weight() -> None:
-    layer = nn.Sequential(nn.Linear(8, 8))
-    adapt(layer, 2)
-    disturb(layer)
-    expected = layer[0].weight
+    linear: Any = nn.Linear(8, 8)
+    adapt(linear, 2)
+    disturb(linear)
+    expected = linear.weight
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(layer[0].weight, expected)
-        assert layer[0].weight.dtype == torch.float32
+        assert torch.equal(linear.weight, expected)
+        assert linear.weight.dtype == torch.float32
 
 
 def test_networks_without_linear_layers_and_too_high_ranks_are_refused() -> None:

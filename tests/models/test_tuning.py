@@ -147,7 +147,8 @@ def test_only_a_frozen_encoder_accepts_features() -> None:
 
 
 def test_frozen_encoders_of_one_method_share_their_network() -> None:
-    pair = nn.ModuleList([encoder_of(), encoder_of()])
+    first, second = encoder_of(), encoder_of()
+    pair = nn.ModuleList([first, second])
     restrict_encoders(pair, Tuning("head"))
-    assert pair[0].network is pair[1].network
-    assert len(untrained_names(pair)) == 2 * len(list(pair[0].network.parameters()))
+    assert first.network is second.network
+    assert len(untrained_names(pair)) == 2 * len(list(first.parameters()))

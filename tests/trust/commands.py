@@ -16,7 +16,7 @@ from messi.serving.export_card import card
 from messi.serving.export_facts import Facts
 from tests.command import messi as messi_command
 
-from .stage import COMPARE, REPRODUCE, TRAIN, TRAIN_FEATURES, TRAIN_ROWS, config_of
+from .stage import COMPARE, REPRODUCE, TRAIN, TRAIN_FEATURES, TRAIN_HEAD, TRAIN_ROWS, config_of
 
 Reader = Callable[[str], Any]
 
@@ -215,6 +215,9 @@ STORE: list[Command | Call] = [
     *_data("images"),
     EVALUATE,
     Command("train", (*TRAIN, "--steps", "2", "--out", "runs/new"), _trained("runs/new")),
+]
+ENCODED: list[Command | Call] = [
+    Command("train head", (*TRAIN_HEAD, "--steps", "2", "--out", "runs/new"), _trained("runs/new")),
 ]
 PICTURE: list[Command | Call] = [*_data("images"), PREDICT, EVALUATE, TRAIN_AGAIN]
 TABLE: list[Command | Call] = [*_data("table.csv"), _evaluate("runs/done", "--data", "table.csv")]

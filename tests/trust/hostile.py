@@ -33,11 +33,11 @@ def _header(change: Header) -> Bytes:
 
 
 def _two(header: dict[str, Any], rng: Random) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return two tensors of the same shape, or any two."""
+    """Return two tensors of the same shape, or any two; of a single tensor, twice that one."""
     tensors = [value for key, value in header.items() if key != "__metadata__"]
     one = rng.choice(tensors)
     alike = [other for other in tensors if other is not one and other["shape"] == one["shape"]]
-    return one, rng.choice(alike or [other for other in tensors if other is not one])
+    return one, rng.choice(alike or [other for other in tensors if other is not one] or [one])
 
 
 def _overlap(header: dict[str, Any], rng: Random) -> None:

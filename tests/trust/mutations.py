@@ -1,6 +1,7 @@
 """The numbered mutations: which file is damaged, in which way, and which answers are allowed."""
 
 import functools
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -75,6 +76,7 @@ PLANNED: dict[str, Form] = {
     "model.safetensors": "tensors",
 }
 COMPARED = {name: form for name, form in PLANNED.items() if name in RUN}
+ENCODED: dict[str, Form] = {"000000.safetensors": "tensors", "lock": "empty"}
 STORE: dict[str, Form] = {"pixels": "binary", "journal": "lines", "index.csv": "binary", "lock": "empty"}
 
 
@@ -94,12 +96,19 @@ def subjects(stage: Stage) -> list[Subject]:
         Subject(compared, COMPARED, commands.COMPARISON, other_compared),
         Subject("comparison/final", {"model.safetensors": "tensors"}, commands.FINAL),
         Subject(store, STORE, commands.STORE, other),
+        Subject(_encoded("runs/head"), ENCODED, commands.ENCODED, _encoded("runs/other_head")),
         Subject("images/paint/cat", {"0.png": "binary"}, commands.PICTURE, rule="safe", hostile=hostile.PICTURES),
         Subject(".", {"features.npz": "binary"}, commands.FEATURES, rule="safe", hostile=hostile.ARCHIVES),
         Subject(".", {"table.csv": "binary"}, commands.TABLE, rule="safe", hostile=hostile.TABLES),
         Subject(".", {"rows.csv": "binary"}, commands.ROWS_CSV, rule="safe", hostile=hostile.ROWS),
         Subject(".", {"rows.parquet": "binary"}, commands.ROWS_PARQUET, rule="safe", hostile=hostile.PARQUET),
     ]
+
+
+def _encoded(run: str) -> str:
+    """Return the folder with the features of the images of a run."""
+    data = json.loads(Path(run, "run.json").read_bytes())["data"].encode()
+    return str(next(path.parent for path in Path("home/features").glob("*/*.safetensors") if data in path.read_bytes()))
 
 
 def _content(function: damage.Bytes) -> Change:

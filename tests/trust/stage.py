@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+import timm
 from PIL import Image
+from safetensors.torch import save_file
 
 from messi.cli.main import main
 from messi.data.datasets.two_subsets import TwoSubsets
@@ -30,6 +32,8 @@ _SCHEDULE = ["--steps", "6", "--evaluate-every", "2", "--batch-per-domain", "4",
 _METHOD = ("--recipe", "paper", "--num-experts", "2")
 TRAIN = ["train", "--data", "images", "--target", "paint", "--backbone", "tiny_cnn", *_METHOD, *_SCHEDULE]
 TRAIN_ROWS = ["train", "--data", "rows.csv", "--target", "2", *_METHOD, *_SCHEDULE]
+TRAIN_HEAD = ["train", "--data", "images", "--target", "paint", "--tune", "head", *_METHOD, *_SCHEDULE]
+TRAIN_HEAD += ["--backbone", "test_vit", "--weights", "weights.safetensors", "--image-size", "32"]
 TRAIN_FEATURES = ["train", "--data", "features.npz", "--target", "2", *_METHOD, *_SCHEDULE]
 REPRODUCE = ["reproduce", "specialisation", "--scale", "small", "--out", "plan", "--devices", "cpu"]
 COMPARE = ["compare", "--data", "features.npz", "--methods", "erm", "coral", "--seeds", "1", *_SCHEDULE[:-2]]
@@ -132,6 +136,7 @@ def _make_data(root: Path) -> None:
                     Image.fromarray(pixels.astype(np.uint8)).save(place)
                     rows.append(f"{place.relative_to(root)},{label},{domain}")
     (root / "table.csv").write_text("\n".join(rows[:31]) + "\n")
+    save_file(timm.create_model("test_vit", num_classes=0).state_dict(), root / "weights.safetensors")
     features = rng.normal(size=(60, 5)).astype(np.float32)
     np.savez(root / "features.npz", inputs=features, labels=np.arange(60) % 2, domains=np.arange(60) % 3)
     frame = pandas.DataFrame(features[:, :3].round(3).astype(float), columns=["a", "b", "c"])
@@ -143,12 +148,17 @@ def _make_data(root: Path) -> None:
 
 
 def _make_runs() -> None:
-    """Train two runs that differ only in the seed, two on features and half a run; decode two stores; run two plans."""
+    """Train two runs that differ only in the seed, two on features, two with frozen encoders and half a run.
+
+    Decode two stores; run two plans.
+    """
     for arguments in (
         [*TRAIN, "--out", "runs/done"],
         [*TRAIN, "--out", "runs/other", "--seed", "1"],
         [*TRAIN_FEATURES, "--out", "runs/features"],
         [*TRAIN_ROWS, "--out", "runs/rows"],
+        [*TRAIN_HEAD, "--out", "runs/head"],
+        [*TRAIN_HEAD, "--data", "others", "--out", "runs/other_head"],
         ["data", "prepare", "others"],
         ["data", "prepare", "table.csv"],
         REPRODUCE,

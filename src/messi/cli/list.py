@@ -14,7 +14,7 @@ from messi.core.config import searches
 from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import Registry
 from messi.data.datasets.common.base import DATASETS
-from messi.engine.protocols import PROTOCOLS
+from messi.engine.protocols import HEAD, HEAD_SCHEDULE, PROTOCOLS
 from messi.engine.recipes import DEFAULT, RECIPES
 from messi.engine.training_config import TrainingConfig
 from messi.models.encoder import SMALL
@@ -81,7 +81,8 @@ def _protocols() -> list[Row]:
             continue
         row: Row = {"setting": setting}
         for name, protocol in PROTOCOLS.items():
-            special = {"small images": protocol.small_images, **protocol.by_data}
+            head = HEAD.filled_from(HEAD_SCHEDULE)
+            special = {"small images": protocol.small_images, "tune head": head, **protocol.by_data}
             values = {data: getattr(training, setting) for data, training in special.items()}
             others = [f"{data} {value}" for data, value in values.items() if value is not None]
             row[name] = "; ".join([str(getattr(protocol.default, setting)), *others])

@@ -25,8 +25,7 @@ ProtocolName = Literal["messi", "domainbed", "swad", "gmoe"]
 class Protocol:
     """The settings of a protocol; ``by_data`` takes precedence over ``default``, and ``small_images`` over both.
 
-    The papers train whole networks. Where only a part of the encoder trains, other settings take the place of theirs
-    (:func:`tuned`).
+    The papers train whole networks; ``HEAD`` and ``LORA_RATE`` adapt their settings if only a part of an encoder does.
     """
 
     default: TrainingConfig
@@ -41,21 +40,20 @@ class Protocol:
         special = self.by_data.get(data, TrainingConfig())
         if small:
             return self.small_images.filled_from(special).filled_from(self.default)
-        return tuned(special, tuning, self.default).filled_from(special).filled_from(self.default)
+        if tuning == "head":
+            return HEAD.filled_from(special).filled_from(HEAD_SCHEDULE).filled_from(self.default)
+        stated = TrainingConfig().filled_from(special).filled_from(self.default)
+        if tuning == "lora":
+            return dataclasses.replace(stated, learning_rate=LORA_RATE * stated.learning_rate)
+        return stated
 
 
-def tuned(special: TrainingConfig, tuning: TuningKind, default: TrainingConfig) -> TrainingConfig:
-    """Return the settings that differ if only a part of the encoder trains, given those of the data and of all data.
-
-    Chosen by source validation on PACS (docs/tuning_modes.md). Low-rank changes learn best with about ten times the
-    learning rate of full fine-tuning (Biderman et al., 2024).
-    """
-    if tuning == "head":
-        usual = TrainingConfig(steps=1000, evaluate_every=100) if special.steps is None else TrainingConfig()
-        return dataclasses.replace(usual, learning_rate=1e-3, validation_augmentation=False)
-    if tuning == "lora":
-        return TrainingConfig(learning_rate=10 * (special.learning_rate or default.learning_rate))
-    return TrainingConfig()
+HEAD = TrainingConfig(learning_rate=1e-3, validation_augmentation=False)
+"""Takes precedence if the encoder is frozen; chosen by source validation on PACS (docs/tuning_modes.md)."""
+HEAD_SCHEDULE = TrainingConfig(steps=1000, evaluate_every=100)
+"""The schedule of data sets that have none of their own, if the encoder is frozen."""
+LORA_RATE = 10
+"""How many times the learning rate of full fine-tuning low-rank changes need (Biderman et al., 2024)."""
 
 
 _DOMAINBED = TrainingConfig(

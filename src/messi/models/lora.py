@@ -71,5 +71,5 @@ def plain_state(module: nn.Module) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {name: value for name, value in module.state_dict().items() if _INSIDE not in name}
     for path, layer in module.named_modules():
         if parametrize.is_parametrized(layer, _WEIGHT):
-            state[f"{path}.{_WEIGHT}"] = layer.weight.detach()  # type: ignore[operator, union-attr]
+            state[f"{path}.{_WEIGHT}"] = layer.weight.detach()
     return state
