@@ -1,11 +1,9 @@
 """A scikit-learn classifier for features from several domains; it trains in memory, with the steps of a run."""
 
 import dataclasses
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -16,15 +14,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
-from messi.core.config import Config
 from messi.core.errors import MessiError
 from messi.core.registry import short_name
-from messi.data.augment import Augmentation
 from messi.data.cells import FRAME, from_frame, read_frame, read_rows
-from messi.data.datasets.common.base import DataConfig
+from messi.data.datasets.common.given import GivenData, Labels
 from messi.data.examples import Examples, digest
 from messi.data.features import Rows
-from messi.data.progress import DataProgress
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.in_memory import train_in_memory
 from messi.evaluation.model import Answers, load, save_model
@@ -37,72 +32,6 @@ _TRAINING = (
 """The parameters that are settings of training."""
 _NESTED = "algorithm__"
 """The prefix of the method's own settings."""
-
-
-_Type = Literal[
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float32",
-    "float64",
-    "str",
-    "object",
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Labels(Config):
-    """Classes or domains as the user gave them, to be saved with a model, which has only their names."""
-
-    values: tuple[Any, ...]
-    type: _Type
-    """Their numpy type."""
-
-    @classmethod
-    def of(cls, labels: Any) -> Self:
-        """Return what can be saved: other than numbers, True and False, they become text."""
-        if labels.dtype.name in get_args(_Type) and all(
-            isinstance(v, bool | int | float | str) for v in labels.tolist()
-        ):
-            return cls(values=tuple(labels.tolist()), type=labels.dtype.name)
-        return cls(values=tuple(map(str, labels)), type="str")
-
-    @staticmethod
-    def read(values: Any, names: Sequence[str]) -> Any:
-        """Return the labels that :meth:`of` stored, if they are those with these names; without any, the names."""
-        if values is None:
-            return np.array(names)
-        stored = Labels.from_dict(values)
-        try:
-            labels = np.array(stored.values, stored.type)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise MessiError(f"The labels in the file are not of the type {stored.type}; save it again.") from error
-        if [str(label) for label in labels] != list(names):
-            raise MessiError("The labels in the file are not those of its model; save it again.")
-        return labels
-
-
-@dataclass(frozen=True, kw_only=True)
-class GivenData(DataConfig):
-    """The data of an estimator in the config of its model: only what its model file lacks."""
-
-    backbone: ClassVar[str] = "mlp"
-    augmentation: ClassVar[Augmentation] = "none"
-
-    classes: Labels
-    domains: Labels
-
-    def load(self, progress: DataProgress | None = None) -> Examples:  # noqa: ARG002 (nothing to report)
-        """Refuse: the data was in memory."""
-        raise MessiError(
-            "This model was trained by DomainClassifier.fit, whose data was not saved; name it with --data."
-        )
 
 
 class DomainClassifier(ClassifierMixin, BaseEstimator):
@@ -135,7 +64,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (scikit-learn's parameters are flat)
         self,
         algorithm: str | AlgorithmConfig = "messi",
         *,
@@ -296,8 +225,8 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
         """Return the rows for training (``reset``) or for prediction; those of a data frame are found by name."""
         if getattr(X, "ndim", 2) > 2:
             raise ValueError(
-                f"DomainClassifier takes a table of features [N, columns], but X has the shape {list(X.shape)}; train on "
-                "images with messi.run."
+                f"DomainClassifier takes a table of features [N, columns], but X has the shape {list(X.shape)}; train "
+                "on images with messi.run."
             )
         if reset and _has_names(X):
             validate_data(self, X, skip_check_array=True)

@@ -47,7 +47,7 @@ def build_run(
     split = split_of(config, examples)
     _note_unseen_classes(examples, split)
     seen = seen_digests(examples, split)
-    description = dataclasses.replace(describe(config, examples, split), seen=tensors_checksum(seen))
+    description = dataclasses.replace(_describe(config, examples, split), seen=tensors_checksum(seen))
     spec = fitted_spec(config, examples, split)
     start = read_start(config.start, folder, description, spec) if config.start else None
     stopwatch = Stopwatch(device)
@@ -59,13 +59,13 @@ def build_run(
         split,
         spec,
         device,
-        description=description,
         metrics=metrics,
         stopwatch=stopwatch,
         start=start,
-        capture=capture,
     )
-    return RunParts(**{**vars(parts), "folder": folder, "metrics": metrics, "seen": seen})
+    description = dataclasses.replace(parts.description, seen=description.seen)
+    own = {"folder": folder, "metrics": metrics, "capture": capture, "seen": seen, "description": description}
+    return RunParts(**{**vars(parts), **own})
 
 
 def build_training(
@@ -75,13 +75,11 @@ def build_training(
     spec: InputSpec,
     device: torch.device,
     *,
-    description: RunDescription,
     metrics: Metrics,
     stopwatch: Stopwatch,
     start: Start | None = None,
-    capture: bool = True,
 ) -> TrainingParts:
-    """Build what trains on a split of the examples, from a resolved config; the description is completed."""
+    """Build what trains on a split of the examples, from a resolved config."""
     training = config.training
     validation = RULES[training.selection].role
     if not split.of(validation):
@@ -99,7 +97,9 @@ def build_training(
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     algorithm = _initialised(config, task, start)
     description = dataclasses.replace(
-        description, start=start.checksum if start else None, initial=tensors_checksum(algorithm.state_dict())
+        _describe(config, examples, split),
+        start=start.checksum if start else None,
+        initial=tensors_checksum(algorithm.state_dict()),
     )
     algorithm.to(device)
     return TrainingParts(
@@ -111,7 +111,6 @@ def build_training(
         metrics=metrics,
         stopwatch=stopwatch,
         task=task,
-        capture=capture,
         description=description,
     )
 
@@ -197,8 +196,7 @@ def pick_device(name: str | None) -> torch.device:
     return device
 
 
-def describe(config: RunConfig, examples: Examples, split: Split) -> RunDescription:
-    """Describe training on a split of the examples, before its start."""
+def _describe(config: RunConfig, examples: Examples, split: Split) -> RunDescription:
     return RunDescription(
         config=config.to_dict(),
         version=version(),
