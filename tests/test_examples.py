@@ -21,8 +21,10 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 EXAMPLE = Path(__file__).parents[1] / "examples" / "energy_distance.py"
 PRINTED = {
     "estimator": "held-out hospital",
+    "embeddings": "accuracy on the dark camera",
     "inspect_routing": "expert3",
     "machine_readings": "press_3",
+    "patients_table": "with probability",
     "train_and_predict": "accuracy on the target",
 }
 

@@ -42,7 +42,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         algorithm: the name of a method, or its config, such as ``messi.MESSI.Config(num_experts=4)``.
-        backbone: "mlp", or "identity" for none; with "erm", the latter is logistic regression.
+        backbone: the network, such as "mlp", or "identity" for none; with "erm", the latter is logistic regression.
         steps: number of training steps.
         evaluate_every: steps between evaluations on the validation data; the best evaluated step is kept.
         learning_rate: learning rate of Adam.

@@ -123,6 +123,8 @@ class _Reader:
         numeric = types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_) or types.is_null(type_)
         if numeric and kind != "categories":
             return self._finite(_to_numpy(column))[:, None], [Column(self.name)]
+        if kind != "categories" and (parsed := _parsed(column)) is not None:
+            return self._finite(parsed)[:, None], [Column(self.name)]
         texts = _without_missing(_as_text(column, self.name, self.source))
         if kind != "categories" and (numbers := self._numbers(texts, required=kind == "numbers")) is not None:
             return numbers[:, None], [Column(self.name)]
@@ -189,6 +191,16 @@ class _Reader:
             )
         values = np.where(indices < 0, np.nan, indices)
         return values[:, None], [Column(self.name, names)]
+
+
+def _parsed(column: "pyarrow.ChunkedArray") -> np.ndarray | None:
+    """Return a column of text without blanks and spelled-out missing values as numbers; None if it has other text."""
+    if not pyarrow.types.is_string(column.type):
+        return None
+    try:
+        return _to_numpy(pc.cast(pc.if_else(pc.equal(column, ""), None, column), pyarrow.float64()))
+    except pyarrow.ArrowInvalid:
+        return None
 
 
 def _to_numpy(column: Any) -> np.ndarray:

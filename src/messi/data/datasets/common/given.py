@@ -9,6 +9,7 @@ import numpy as np
 from messi.core.config import Config
 from messi.core.errors import MessiError
 from messi.data.augment import Augmentation
+from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.common.base import DataConfig
 from messi.data.examples import Examples
 from messi.data.progress import DataProgress
@@ -66,8 +67,8 @@ class Labels(Config):
 class GivenData(DataConfig):
     """The data of an estimator in the config of its model: only what its model file lacks."""
 
-    backbone: ClassVar[str] = "mlp"
-    augmentation: ClassVar[Augmentation] = "none"
+    backbone: ClassVar[str] = Arrays.backbone
+    augmentation: ClassVar[Augmentation] = Arrays.augmentation
 
     classes: Labels
     domains: Labels

@@ -102,22 +102,48 @@ def _read_parquet(path: Path, *, rows: int | None = None) -> Columns:
 
     try:
         with open_regular(path) as raw:
-            file = parquet.ParquetFile(raw)
+            names = [field.name for field in parquet.read_schema(raw) if pyarrow.types.is_string(field.type)]
+            file = parquet.ParquetFile(raw, read_dictionary=names)
             _require_memory(path, file.metadata.num_rows * file.metadata.num_columns if rows is None else 0)
             _require_names(path, file.schema_arrow.names)
             batches, size = [], 0
             for batch in file.iter_batches(batch_size=rows or _AT_ONCE):
-                size += batch.nbytes
+                size += sum(map(_full_size, batch.columns))
                 _require_memory(path, size)  # a small file may contain a lot
-                batches.append(batch)
+                batches.append([_plain(column) for column in batch.columns])
                 if rows:
                     break
-            table = pyarrow.Table.from_batches(batches, file.schema_arrow)
-            table.validate(full=True)
+            chunks = zip(*batches, strict=True) if batches else ([] for _ in file.schema_arrow.names)
+            types = [_plain_type(kind) for kind in file.schema_arrow.types]
+            columns = [pyarrow.chunked_array(chunk, kind) for chunk, kind in zip(chunks, types, strict=True)]
+            for column in columns:
+                column.validate(full=True)
     except (OSError, ValueError, KeyError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()).rstrip(".")
         raise MessiError(f"The table {path} cannot be read: {reason}. It must be a Parquet file.") from error
-    return {name: table[name] for name in table.column_names if name}
+    return {name: column for name, column in zip(file.schema_arrow.names, columns, strict=True) if name}
+
+
+def _full_size(column: "pyarrow.Array") -> int:
+    """Return the number of bytes of a column without a dictionary."""
+    import pyarrow  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    if not pyarrow.types.is_dictionary(column.type):
+        return int(column.nbytes)
+    lengths = pc.binary_length(column.dictionary.cast("large_string")).take(column.indices)
+    return len(column) + int(pc.sum(pc.cast(lengths, "int64")).as_py() or 0)
+
+
+def _plain(column: "pyarrow.Array") -> "pyarrow.Array":
+    return column.cast(_plain_type(column.type))
+
+
+def _plain_type(kind: "pyarrow.DataType") -> "pyarrow.DataType":
+    """Return the type of the values of a dictionary, or the type itself."""
+    import pyarrow  # noqa: PLC0415
+
+    return kind.value_type if pyarrow.types.is_dictionary(kind) else kind
 
 
 def _require_names(path: Path, header: list[str]) -> None:
