@@ -216,6 +216,8 @@ def test_a_data_frame_with_categories_and_missing_values(frame: pd.DataFrame, tm
         estimator.predict(x.drop(columns="age"))
     with pytest.raises(messi.MessiError, match="'old' in row 3 of the data frame, counted from 0, column 'age'"):
         estimator.predict(x.assign(age=x["age"].astype(object).where(x.index != 3, "old")))
+    with pytest.raises(messi.MessiError, match=r"would be a feature; correct it, convert .* or leave it out\.$"):
+        estimator.fit(x.assign(name=[f"patient {number}" for number in range(200)]), y)
     with pytest.raises(ValueError, match="'age' 2 times"):
         estimator.fit(pd.concat([x, x[["age"]]], axis=1), y)
     with pytest.raises(ValueError, match="X has no rows"):

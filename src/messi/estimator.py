@@ -253,7 +253,13 @@ def _frame_rows(frame: pd.DataFrame) -> Rows:
     if not len(frame):
         raise ValueError("X has no rows; give at least one.")
     chosen = [name for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
-    return read_rows(from_frame(frame), FRAME, kinds=dict.fromkeys(chosen, "categories"), named=chosen)
+    try:
+        return read_rows(from_frame(frame), FRAME, kinds=dict.fromkeys(chosen, "categories"), named=chosen)
+    except MessiError as error:
+        if not error.advice:
+            raise
+        advice = "correct it, convert the column with .astype('category'), or leave it out."  # not an option
+        raise MessiError(error.problem, advice) from error
 
 
 def _distinct(domains: Any, number: int) -> tuple[Any, Any]:
