@@ -34,7 +34,7 @@ _NESTED = "algorithm__"
 """The prefix of the method's own settings."""
 
 
-class DomainClassifier(ClassifierMixin, BaseEstimator):
+class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Classify features from domains that were not seen in training.
 
     Give ``fit`` the domain of every example. A parameter that is None has the default of ``messi train`` for features.
@@ -252,7 +252,7 @@ def _frame_rows(frame: pd.DataFrame) -> Rows:
     """Return the rows of a data frame; text and values of pandas' type for categories are categories."""
     if not len(frame):
         raise ValueError("X has no rows; give at least one.")
-    chosen = [name for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
+    chosen = [str(name) for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
     try:
         return read_rows(from_frame(frame), FRAME, kinds=dict.fromkeys(chosen, "categories"), named=chosen)
     except MessiError as error:
