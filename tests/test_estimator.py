@@ -27,7 +27,9 @@ from messi.engine.metrics_log import NonFiniteLossError
 QUICK: dict[str, Any] = {"steps": 20, "learning_rate": 1e-2, "device": "cpu"}
 
 
-@parametrize_with_checks([messi.DomainClassifier("erm", **QUICK), messi.DomainClassifier("messi", **QUICK)])
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
+    [messi.DomainClassifier("erm", **QUICK), messi.DomainClassifier("messi", **QUICK)]
+)
 def test_it_passes_the_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -45,7 +47,7 @@ def data() -> tuple[Any, Any, Any]:
     [("messi", None, "none"), ("erm", "identity", "none"), ("coral", None, "ema"), ("messi", None, "ma")],
 )
 def test_its_weights_are_those_of_a_run_to_the_bit(
-    algorithm: str, backbone: str | None, averaging: str, data: tuple[Any, Any, Any], tmp_path: Path
+    algorithm: str, backbone: str | None, averaging: Any, data: tuple[Any, Any, Any], tmp_path: Path
 ) -> None:
     x, y, domains = data
     np.savez(tmp_path / "data.npz", inputs=x, labels=y, domains=domains)
@@ -216,6 +218,8 @@ def test_a_data_frame_with_categories_and_missing_values(frame: pd.DataFrame, tm
         estimator.predict(x.drop(columns="age"))
     with pytest.raises(messi.MessiError, match="'old' in row 3 of the data frame, counted from 0, column 'age'"):
         estimator.predict(x.assign(age=x["age"].astype(object).where(x.index != 3, "old")))
+    with pytest.raises(messi.MessiError, match=r"would be a feature; correct it, convert .* or leave it out\.$"):
+        estimator.fit(x.assign(name=[f"patient {number}" for number in range(200)]), y)
     with pytest.raises(ValueError, match="'age' 2 times"):
         estimator.fit(pd.concat([x, x[["age"]]], axis=1), y)
     with pytest.raises(ValueError, match="X has no rows"):
@@ -280,7 +284,8 @@ def test_a_model_of_a_run_is_loaded_and_one_of_images_is_refused(
 ) -> None:
     result = messi.run(quick_config, out=tmp_path / "run", device="cpu")
     loaded = messi.DomainClassifier.load(result.path)
-    x = quick_config.data.load().inputs[:5]
+    x: Any = quick_config.data.load().inputs
+    x = x[:5]
     assert list(loaded.predict(x)) == messi.load(result.path).predict(x).labels
     assert (loaded.steps, loaded.random_state, list(loaded.domains_)) == (12, 0, ["a1", "a2", "b1"])
     np.savez(tmp_path / "images.npz", inputs=np.zeros((8, 8, 8, 3), np.uint8), labels=[0, 1] * 4, domains=[0] * 8)

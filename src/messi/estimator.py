@@ -1,11 +1,9 @@
 """A scikit-learn classifier for features from several domains; it trains in memory, with the steps of a run."""
 
 import dataclasses
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -16,15 +14,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
-from messi.core.config import Config
 from messi.core.errors import MessiError
 from messi.core.registry import short_name
-from messi.data.augment import Augmentation
 from messi.data.cells import FRAME, from_frame, read_frame, read_rows
-from messi.data.datasets.common.base import DataConfig
+from messi.data.datasets.common.given import GivenData, Labels
 from messi.data.examples import Examples, digest
 from messi.data.features import Rows
-from messi.data.progress import DataProgress
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.in_memory import train_in_memory
 from messi.evaluation.model import Answers, load, save_model
@@ -39,73 +34,7 @@ _NESTED = "algorithm__"
 """The prefix of the method's own settings."""
 
 
-_Type = Literal[
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float32",
-    "float64",
-    "str",
-    "object",
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Labels(Config):
-    """Classes or domains as the user gave them, to be saved with a model, which has only their names."""
-
-    values: tuple[Any, ...]
-    type: _Type
-    """Their numpy type."""
-
-    @classmethod
-    def of(cls, labels: Any) -> Self:
-        """Return what can be saved: other than numbers, True and False, they become text."""
-        if labels.dtype.name in get_args(_Type) and all(
-            isinstance(v, bool | int | float | str) for v in labels.tolist()
-        ):
-            return cls(values=tuple(labels.tolist()), type=labels.dtype.name)
-        return cls(values=tuple(map(str, labels)), type="str")
-
-    @staticmethod
-    def read(values: Any, names: Sequence[str]) -> Any:
-        """Return the labels that :meth:`of` stored, if they are those with these names; without any, the names."""
-        if values is None:
-            return np.array(names)
-        stored = Labels.from_dict(values)
-        try:
-            labels = np.array(stored.values, stored.type)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise MessiError(f"The labels in the file are not of the type {stored.type}; save it again.") from error
-        if [str(label) for label in labels] != list(names):
-            raise MessiError("The labels in the file are not those of its model; save it again.")
-        return labels
-
-
-@dataclass(frozen=True, kw_only=True)
-class GivenData(DataConfig):
-    """The data of an estimator in the config of its model: only what its model file lacks."""
-
-    backbone: ClassVar[str] = "mlp"
-    augmentation: ClassVar[Augmentation] = "none"
-
-    classes: Labels
-    domains: Labels
-
-    def load(self, progress: DataProgress | None = None) -> Examples:  # noqa: ARG002 (nothing to report)
-        """Refuse: the data was in memory."""
-        raise MessiError(
-            "This model was trained by DomainClassifier.fit, whose data was not saved; name it with --data."
-        )
-
-
-class DomainClassifier(ClassifierMixin, BaseEstimator):
+class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Classify features from domains that were not seen in training.
 
     Give ``fit`` the domain of every example. A parameter that is None has the default of ``messi train`` for features.
@@ -113,7 +42,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         algorithm: the name of a method, or its config, such as ``messi.MESSI.Config(num_experts=4)``.
-        backbone: "mlp", or "identity" for none; with "erm", the latter is logistic regression.
+        backbone: the network, such as "mlp", or "identity" for none; with "erm", the latter is logistic regression.
         steps: number of training steps.
         evaluate_every: steps between evaluations on the validation data; the best evaluated step is kept.
         learning_rate: learning rate of Adam.
@@ -135,7 +64,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (scikit-learn's parameters are flat)
         self,
         algorithm: str | AlgorithmConfig = "messi",
         *,
@@ -296,8 +225,8 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):
         """Return the rows for training (``reset``) or for prediction; those of a data frame are found by name."""
         if getattr(X, "ndim", 2) > 2:
             raise ValueError(
-                f"DomainClassifier takes a table of features [N, columns], but X has the shape {list(X.shape)}; train on "
-                "images with messi.run."
+                f"DomainClassifier takes a table of features [N, columns], but X has the shape {list(X.shape)}; train "
+                "on images with messi.run."
             )
         if reset and _has_names(X):
             validate_data(self, X, skip_check_array=True)
@@ -323,8 +252,14 @@ def _frame_rows(frame: pd.DataFrame) -> Rows:
     """Return the rows of a data frame; text and values of pandas' type for categories are categories."""
     if not len(frame):
         raise ValueError("X has no rows; give at least one.")
-    chosen = [name for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
-    return read_rows(from_frame(frame), FRAME, kinds=dict.fromkeys(chosen, "categories"), named=chosen)
+    chosen = [str(name) for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
+    try:
+        return read_rows(from_frame(frame), FRAME, kinds=dict.fromkeys(chosen, "categories"), named=chosen)
+    except MessiError as error:
+        if not error.advice:
+            raise
+        advice = "correct it, convert the column with .astype('category'), or leave it out."  # not an option
+        raise MessiError(error.problem, advice) from error
 
 
 def _distinct(domains: Any, number: int) -> tuple[Any, Any]:

@@ -165,15 +165,11 @@ class _Reader:
         if not required and 2 * others > present:
             return None
         row = pc.index(fits, False).as_py()
-        advice = (
-            "give numbers as in training"
-            if required
-            else f"correct it, or name the column with --categories {self.name}"
-        )
         hint = " with a decimal point" if "," in texts[row].as_py() else ""
-        raise MessiError(
-            f"'{texts[row].as_py()[:40]}' in {self.source.cell(row, self.name)} is not a number{hint}; {advice}."
-        )
+        problem = f"'{texts[row].as_py()[:40]}' in {self.source.cell(row, self.name)} is not a number{hint};"
+        if required:
+            raise MessiError(f"{problem} give numbers as in training.")
+        raise MessiError(problem, f"correct it, or name the column with --categories {self.name}.")
 
     def _finite(self, values: np.ndarray) -> np.ndarray:
         """Return numbers unless one is infinite, or is in float32."""
@@ -190,8 +186,8 @@ class _Reader:
         if not self.named and (len(names) > MOST_CATEGORIES or not repeated):
             raise MessiError(
                 f"Column '{self.name}' of {self.source.name} has {len(names):,} different texts, such as "
-                f"'{names[0][:40]}', each of which would be a feature; leave it out with --ignore {self.name}, or keep "
-                f"it with --categories {self.name}."
+                f"'{names[0][:40]}', each of which would be a feature;",
+                f"leave it out with --ignore {self.name}, or keep it with --categories {self.name}.",
             )
         values = np.where(indices < 0, np.nan, indices)
         return values[:, None], [Column(self.name, names)]
@@ -227,8 +223,8 @@ def _as_text(column: "pyarrow.ChunkedArray", name: str, source: Source) -> "pyar
     if not (types.is_string(type_) or types.is_large_string(type_)):
         kind = "dates or times" if types.is_temporal(type_) else f"values of type {type_}"
         raise MessiError(
-            f"Column '{name}' of {source.name} has {kind}; convert it to numbers or text, or leave it out with "
-            f"--ignore {name}."
+            f"Column '{name}' of {source.name} has {kind};",
+            f"convert it to numbers or text, or leave it out with --ignore {name}.",
         )
     trimmed = pc.utf8_trim_whitespace(column)
     lower = pc.utf8_lower(trimmed)

@@ -76,18 +76,10 @@ def make_split(
         raise MessiError("Every domain is held out as a target; leave at least one to train on.")
     halves = {}
     for domain in (*sources, *targets):
-        members = (examples.domains == domain).nonzero().squeeze(1)
-        shared = share_small and domain not in targets
-        needed = 1 if shared or (domain in targets and config.target_part == "all") else 2
-        if len(members) < needed:
-            raise _too_few(examples.domain_names[domain], len(members), needed, is_target=domain in targets)
-        held = _held_out(examples.labels[members], config, seed, domain)
-        if shared and not held.any():
-            halves[domain] = (members, members)
-            continue
-        if not held.any():
-            held[-1] = True
-        halves[domain] = (members[~held], members[held])
+        is_target = domain in targets
+        halves[domain] = _divided(
+            examples, domain, config, seed, is_target=is_target, share_small=share_small and not is_target
+        )
     whole = {d: torch.cat(halves[d]).sort().values for d in targets}
     return Split(
         train={d: halves[d][0] for d in sources},
@@ -95,6 +87,22 @@ def make_split(
         target=whole if config.target_part == "all" else {d: halves[d][0] for d in targets},
         target_val={} if config.target_part == "all" else {d: halves[d][1] for d in targets},
     )
+
+
+def _divided(
+    examples: Examples, domain: int, config: SplitConfig, seed: int, *, is_target: bool, share_small: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the examples of a domain that stay and those that are set aside."""
+    members = (examples.domains == domain).nonzero().squeeze(1)
+    needed = 1 if share_small or (is_target and config.target_part == "all") else 2
+    if len(members) < needed:
+        raise _too_few(examples.domain_names[domain], len(members), needed, is_target=is_target)
+    held = _held_out(examples.labels[members], config, seed, domain)
+    if not held.any():
+        if share_small:
+            return members, members
+        held[-1] = True
+    return members[~held], members[held]
 
 
 def _too_few(name: str, number: int, needed: int, *, is_target: bool) -> MessiError:

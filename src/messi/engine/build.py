@@ -57,7 +57,7 @@ def build_run(
     split = split_of(config, examples)
     _note_unseen_classes(examples, split)
     seen = seen_digests(examples, split)
-    description = dataclasses.replace(describe(config, examples, split), seen=tensors_checksum(seen))
+    description = dataclasses.replace(_describe(config, examples, split), seen=tensors_checksum(seen))
     spec = fitted_spec(config, examples, split)
     if config.start and start is None:
         start = read_start(config.start, folder, description, spec)
@@ -70,31 +70,29 @@ def build_run(
         split,
         spec,
         device,
-        description=description,
         metrics=metrics,
         stopwatch=stopwatch,
         start=start,
-        capture=capture,
         progress=progress,
     )
-    return RunParts(**{**vars(parts), "folder": folder, "metrics": metrics, "seen": seen})
+    description = dataclasses.replace(parts.description, seen=description.seen)
+    own = {"folder": folder, "metrics": metrics, "capture": capture, "seen": seen, "description": description}
+    return RunParts(**{**vars(parts), **own})
 
 
-def build_training(
+def build_training(  # noqa: PLR0913 (what a run and an estimator have in common)
     config: RunConfig,
     examples: Examples,
     split: Split,
     spec: InputSpec,
     device: torch.device,
     *,
-    description: RunDescription,
     metrics: Metrics,
     stopwatch: Stopwatch,
     start: Start | None = None,
-    capture: bool = True,
     progress: DataProgress | None = None,
 ) -> TrainingParts:
-    """Build what trains on a split of the examples, from a resolved config; the description is completed."""
+    """Build what trains on a split of the examples, from a resolved config."""
     training = config.training
     validation = RULES[training.selection].role
     if not split.of(validation):
@@ -110,7 +108,9 @@ def build_training(
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     algorithm = _initialised(config, task, start)
     description = dataclasses.replace(
-        description, start=start.checksum if start else None, initial=tensors_checksum(plain_state(algorithm))
+        _describe(config, examples, split),
+        start=start.checksum if start else None,
+        initial=tensors_checksum(plain_state(algorithm)),
     )
     algorithm.to(device)
     sealed = _sealed(config, examples, split, algorithm, spec, device, progress)
@@ -124,7 +124,6 @@ def build_training(
         metrics=metrics,
         stopwatch=stopwatch,
         task=task,
-        capture=capture,
         description=description,
         frozen=FrozenWeights.of(algorithm),
     )
@@ -234,8 +233,7 @@ def pick_device(name: str | None) -> torch.device:
     return device
 
 
-def describe(config: RunConfig, examples: Examples, split: Split) -> RunDescription:
-    """Describe training on a split of the examples, before its start."""
+def _describe(config: RunConfig, examples: Examples, split: Split) -> RunDescription:
     return RunDescription(
         config=config.to_dict(),
         version=version(),

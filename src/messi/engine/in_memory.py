@@ -5,7 +5,7 @@ import torch
 from messi.core.seeding import deterministic
 from messi.data.examples import Examples
 from messi.engine.async_writer import Snapshot
-from messi.engine.build import build_training, describe, fitted_spec, pick_device, split_of
+from messi.engine.build import build_training, fitted_spec, pick_device, split_of
 from messi.engine.config import RunConfig
 from messi.engine.finish import Chosen, install_average, select_step
 from messi.engine.loop import TrainingParts, advance, begin_training, model_description, remaining_steps
@@ -40,7 +40,6 @@ def _build(config: RunConfig, examples: Examples, device: torch.device) -> Train
         split,
         fitted_spec(config, examples, split),
         device,
-        description=describe(config, examples, split),
         metrics=Metrics([stopwatch]),
         stopwatch=stopwatch,
     )

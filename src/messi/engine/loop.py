@@ -44,7 +44,7 @@ class TrainingParts:
     metrics: Metrics
     stopwatch: Stopwatch
     task: Task
-    capture: bool
+    capture: bool = True
     """Whether steps may be captured as a CUDA graph."""
     description: RunDescription
     """Saved with the selected model and, in a run, as ``run.json``."""
