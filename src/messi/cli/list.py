@@ -81,7 +81,7 @@ def _protocols() -> list[Row]:
             continue
         row: Row = {"setting": setting}
         for name, protocol in PROTOCOLS.items():
-            special = {"small images": protocol.small_images, **protocol.by_data}
+            special = {"small images": protocol.small_images, "features": protocol.features, **protocol.by_data}
             values = {data: getattr(training, setting) for data, training in special.items()}
             others = [f"{data} {value}" for data, value in values.items() if value is not None]
             row[name] = "; ".join([str(getattr(protocol.default, setting)), *others])

@@ -16,13 +16,17 @@ from typing import Literal
 
 from messi.core.errors import unknown_name
 from messi.engine.training_config import TrainingConfig
+from messi.models.encoder import EncoderKind
 
 ProtocolName = Literal["messi", "domainbed", "swad", "gmoe"]
+
+FEATURES = TrainingConfig(steps=300, evaluate_every=20, batch_per_domain=32, learning_rate=3e-3, weight_decay=0.0)
+"""The same for all sizes of data: selection by validation stops early where data are few (docs/feature_study.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """The settings of a protocol; ``by_data`` takes precedence over ``default``, and ``small_images`` over both."""
+    """The settings of a protocol; ``by_data`` takes precedence over ``default``, and those of the encoder over both."""
 
     default: TrainingConfig
     """States every setting that a protocol may state, except the augmentation, which depends on the data set."""
@@ -30,11 +34,14 @@ class Protocol:
     """Settings for single data sets, by name."""
     small_images: TrainingConfig
     """Settings for the small encoders."""
+    features: TrainingConfig = FEATURES
+    """Settings for the encoder of features; no paper states any."""
 
-    def training(self, data: str, *, small: bool) -> TrainingConfig:
-        """Return the settings for a data set, with a small encoder or a large one."""
+    def training(self, data: str, kind: EncoderKind) -> TrainingConfig:
+        """Return the settings for a data set and a kind of encoder."""
+        by_kind = {"large": TrainingConfig(), "small": self.small_images, "features": self.features}
         special = self.by_data.get(data, TrainingConfig())
-        return (self.small_images if small else TrainingConfig()).filled_from(special).filled_from(self.default)
+        return by_kind[kind].filled_from(special).filled_from(self.default)
 
 
 _DOMAINBED = TrainingConfig(
@@ -119,8 +126,8 @@ PROTOCOLS: Mapping[ProtocolName, Protocol] = {
 
 
 @functools.cache  # a plan resolves thousands of configs
-def protocol_training(name: ProtocolName, data: str, *, small: bool) -> TrainingConfig:
-    """Return the settings of a protocol for a data set, with a small encoder or a large one."""
+def protocol_training(name: ProtocolName, data: str, kind: EncoderKind = "large") -> TrainingConfig:
+    """Return the settings of a protocol for a data set and a kind of encoder."""
     if name not in PROTOCOLS:
         raise unknown_name("protocol", name, PROTOCOLS)
-    return PROTOCOLS[name].training(data, small=small)
+    return PROTOCOLS[name].training(data, kind)
