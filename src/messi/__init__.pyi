@@ -34,6 +34,7 @@ from messi.models.head import MessiHead as MessiHead
 from messi.data.datasets.arrays import Arrays as Arrays
 from messi.data.datasets.colored_mnist import ColoredMNIST as ColoredMNIST
 from messi.data.datasets.domain_net import DomainNet as DomainNet
+from messi.data.datasets.feature_table import FeatureTable as FeatureTable
 from messi.data.datasets.folder import Folder as Folder
 from messi.data.datasets.iwildcam import IWildCam as IWildCam
 from messi.data.datasets.office_home import OfficeHome as OfficeHome

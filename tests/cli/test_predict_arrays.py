@@ -89,13 +89,9 @@ def test_inputs_that_a_model_cannot_take_get_one_sentence(
 def test_a_model_of_features_reports_the_input_that_it_takes(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "new.csv").write_text("1,2,3\n")
-    assert main(["predict", str(trained), str(tmp_path / "new.csv"), "--device", "cpu"]) == 2
+    assert main(["predict", str(trained), str(tmp_path / "new.png"), "--device", "cpu"]) == 2
     said = capsys.readouterr().err
-    assert (
-        f"takes 3 features, but {tmp_path}/new.csv is not an .npz file; save the features [N, 3] as 'inputs' in an"
-        in said
-    )
+    assert f"takes features, but {tmp_path}/new.png is neither a table (.csv, .tsv, .parquet) nor an .npz file" in said
     model = load(trained)
     with pytest.raises(MessiError, match=r"The input contains .*: 1 in 1 of 2 rows, the first in row 1, column 2"):
         model.predict(torch.tensor([[1.0, 2, 3], [1, 2, torch.inf]]))

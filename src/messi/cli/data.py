@@ -18,6 +18,7 @@ from messi.data.examples import Examples, summary
 from messi.data.find import data_label, find_data
 from messi.data.images import Images
 from messi.data.verify import Finding, verify
+from messi.data.verify_features import column_rows, verify_features
 
 _SHOWN = 20
 _MOST_COLUMNS = 12
@@ -59,12 +60,14 @@ def prepare(arguments: list[str]) -> int:
 
 
 def verify_all(arguments: list[str]) -> int:
-    """List missing, extra, corrupt and duplicate files; the exit code is 1 if there are any."""
+    """List missing, extra, corrupt and duplicate files or rows; the exit code is 1 if there are any."""
     data, _ = _parse("verify", verify_all, arguments)
     if not isinstance(data, ImageData):
-        raise MessiError(
-            f"'{data.name}' has no image files to verify; name a folder, a table of images or a published data set."
-        )
+        examples = data.load(data_progress())
+        findings = verify_features(examples)
+        say(summary(examples))
+        _print_findings(findings)
+        return 1 if findings else 0
     shown = data_progress()
     listing, store = data.prepare(shown)
     manifest = data.manifest if isinstance(data, Benchmark) else None
@@ -81,6 +84,8 @@ def show(arguments: list[str]) -> int:
     data, out = _parse("show", show, arguments)
     examples = data.load(data_progress())
     _print_counts(examples)
+    if examples.columns:
+        print_rows(column_rows(examples))
     if isinstance(data, Benchmark):
         manifest = data.manifest
         say(manifest.about, f"licence   {manifest.licence}", f"citation  {manifest.citation}")

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from messi.cli.common.options import shown_as
 from messi.cli.common.output import Format, Row, note, print_rows
+from messi.cli.common.predicted_table import predict_table, require_table_file, rows_table, show_table, write_table
 from messi.core.errors import MessiError
 from messi.data.datasets.arrays import read_inputs
+from messi.data.datasets.common.tables import SUFFIXES
 from messi.data.image_files import is_picture
 from messi.data.listing import visible
 from messi.data.threads import worker_threads
@@ -34,19 +36,25 @@ def predict(
     *,
     algorithm: Annotated[Path | None, shown_as("FILE")] = None,
     inputs_array: str = "inputs",
+    vectors: Annotated[Path | None, shown_as("FILE")] = None,
+    out: Annotated[Path | None, shown_as("FILE")] = None,
     device: Annotated[str | None, shown_as("DEVICE")] = None,
     form: Annotated[Format, tyro.conf.arg(name="format")] = "table",
 ) -> int:
     """Print class, probability and expert weights for every image, or for every row of features.
 
     Folders are searched for images, except hidden ones; a file that is named twice counts once. An image that cannot be
-    read is reported; the others are still classified, and the exit code is 2.
+    read is reported; the others are still classified, and the exit code is 2. The columns of a table are found by name;
+    the answers, with the probability of every class, are appended to its rows.
 
     Args:
         run: A run folder or a model file.
-        paths: Image files and folders, or .npz files with features [N, F] or uint8 images.
+        paths: Image files and folders, a table of features (.csv, .tsv, .parquet), or .npz files with features [N, F]
+            or uint8 images.
         algorithm: The file of your own method. It is executed, so name only files that you trust.
         inputs_array: The array of an .npz file to classify.
+        vectors: The .npy file with a vector for each row of the table, if the model was trained with one.
+        out: Write the rows to this .csv, .tsv or .parquet file instead of printing them.
         device: Such as cpu or cuda:0; by default a GPU if there is one.
         form: Table, CSV or JSON.
 
@@ -54,24 +62,43 @@ def predict(
     model = load(run, device=pick_device(device), algorithm=algorithm)
     if model.expected_accuracy:
         note(f"expected accuracy on a new domain: {model.expected_accuracy}")
-    files = find_images(paths)
-    arrays, images = ([file for file in files if (file.suffix.lower() == ".npz") == kind] for kind in (True, False))
-    if images and arrays:
-        raise MessiError("Images and .npz files give tables with different columns; predict them with two commands.")
-    if images and len(model.spec.shape) == 1:
-        raise MessiError(
-            f"This model takes {model.spec.shape[0]} features, but {images[0]} is not an .npz file; save the features "
-            f"[N, {model.spec.shape[0]}] as '{inputs_array}' in an .npz file, with numpy.savez."
-        )
+    require_table_file(out)
+    tables, arrays, images = _by_kind(find_images(paths), of_features=len(model.spec.shape) == 1)
+    if tables:
+        show_table(predict_table(model, tables[0], vectors), form, out)
+        return 0
     table = [row for file in arrays for row in _array_rows(model, file, inputs_array)]
     bad = len(images)
     for start in range(0, len(images), _AT_ONCE):
         found = _image_rows(model, images[start : start + _AT_ONCE])
         table += found
         bad -= len(found)
-    if table:
+    if table and out:
+        write_table(rows_table(table), out)
+    elif table:
         print_rows(table, form)
     return 2 if bad else 0
+
+
+def _by_kind(files: list[Path], *, of_features: bool) -> tuple[list[Path], list[Path], list[Path]]:
+    """Return the tables, the arrays and the images; only one of these may be named, and a model must take it."""
+    kinds: tuple[list[Path], list[Path], list[Path]] = [], [], []
+    for file in files:
+        suffix = file.suffix.lower()
+        kinds[0 if suffix in SUFFIXES else 1 if suffix == ".npz" else 2].append(file)
+    tables, _, images = kinds
+    if sum(map(bool, kinds)) > 1 or len(tables) > 1:
+        raise MessiError(
+            "Tables, images and .npz files give results with different columns; predict each table, the images and the "
+            "arrays with a command of their own."
+        )
+    if tables and not of_features:
+        raise MessiError("This model takes images, not tables of features; name images, folders or .npz files.")
+    if images and of_features:
+        raise MessiError(
+            f"This model takes features, but {images[0]} is neither a table ({', '.join(SUFFIXES)}) nor an .npz file."
+        )
+    return kinds
 
 
 def _image_rows(model: Model, files: list[Path]) -> list[Row]:
@@ -84,7 +111,7 @@ def _image_rows(model: Model, files: list[Path]) -> list[Row]:
 
 def _array_rows(model: Model, file: Path, name: str) -> list[Row]:
     inputs = read_inputs(file, name)
-    wanted, given = model.spec.shape, tuple(inputs.shape[1:])
+    wanted, given = (len(model.spec.columns),) if model.spec.columns else model.spec.shape, tuple(inputs.shape[1:])
     if (given != wanted) if len(wanted) == 1 or len(given) == 1 else (given[0] != wanted[0]):
         raise MessiError(
             f"'{name}' in {file} must contain {_kind(wanted)}, like the model's training data, but has {_kind(given)}."
@@ -99,7 +126,7 @@ def _kind(shape: tuple[int, ...]) -> str:
 def find_images(paths: tuple[Path, ...]) -> list[Path]:
     """Return the named files and the image files in the named folders."""
     if not paths:
-        raise MessiError("There is nothing to predict; name at least one image, folder or .npz file.")
+        raise MessiError("There is nothing to predict; name at least one image, folder, table or .npz file.")
     files = []
     for path in paths:
         if path.is_dir():

@@ -223,7 +223,7 @@ def _revive(annotation: Any, value: Any, files: Collection[str | Path]) -> Any:
 def from_text(annotation: Any, text: str) -> Any:
     """Return the value of a field that is written as text; text that does not fit is returned, for ``check`` to refuse.
 
-    In a union, the first kind that fits is taken; "none" is None.
+    In a union, the first kind that fits is taken; "none" is None. Several values are separated by commas.
     """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
@@ -231,10 +231,11 @@ def from_text(annotation: Any, text: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         values = (from_text(kind, text) for kind in arguments)
         return next((value for value in values if value != text), text)
-    if origin is typing.Literal:
-        return next((value for value in arguments if str(value) == text), text)
-    if annotation in (bool, types.NoneType):
-        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+    if origin is tuple and arguments[1:] == (...,):
+        return tuple(from_text(arguments[0], part) for part in text.split(","))
+    if origin is typing.Literal or annotation in (bool, types.NoneType):
+        choices = {str(value): value for value in arguments} or {"true": True, "false": False, "none": None}
+        return choices.get(text if arguments else text.lower(), text)
     try:
         return annotation(text) if annotation in (int, float) else text
     except ValueError:

@@ -31,8 +31,8 @@ class Examples:
     """Changes when any input, label or domain does."""
     parts: tuple[str, ...] = ()
     """The official part (train, val, test, ...) of each example, if the data defines parts."""
-    digests: Tensor | None = None
-    """[N] 64 bits of the digest of each image file or row of a table; by default the digest of each input."""
+    file_digests: Tensor | None = None
+    """[N] 64 bits of the digest of each image file; None for data that is not made of image files."""
     columns: tuple[Column, ...] = ()
     """The C raw columns of features; a category is stored as its index. If empty, all are numbers without a name."""
     scaling: Scaling = "none"

@@ -24,6 +24,43 @@ UNSEEN = -1.0
 """Stored in place of the index of a category that the model does not know."""
 
 
+@dataclass(frozen=True)
+class Rows:
+    """N raw rows of features, such as those of a table."""
+
+    values: Tensor
+    """[N, C] numbers, and the indices of categories; NaN is a missing value."""
+    columns: tuple[Column, ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def unseen(self, spec: InputSpec) -> dict[str, dict[str, int]]:
+        """Return the categories that a model does not know, by column, and the number of their rows."""
+        known = {column.name: column.categories for column in spec.columns if column.categories is not None}
+        found = {}
+        for place, column in enumerate(self.columns):
+            if column.name in known and (new := set(column.categories or ()) - set(known[column.name] or ())):
+                counts = self.values[:, place].nan_to_num(len(column.categories or ())).long().bincount().tolist()
+                found[column.name] = {
+                    name: count for name, count in zip(column.categories or (), counts, strict=False) if name in new
+                }
+        return found
+
+
+def with_vectors(rows: Rows | None, vectors: Tensor, what: str, number: int) -> Rows:
+    """Return rows with a vector [N, D] appended to each; ``what`` names the files of both."""
+    if len(vectors) != number:
+        raise MessiError(
+            f"{what} must have one vector per row, in the same order, but have {len(vectors):,} vectors and {number:,} "
+            "rows."
+        )
+    columns = tuple(Column(f"vectors[{place}]") for place in range(vectors.shape[1]))
+    if rows is None:
+        return Rows(vectors.double(), columns)
+    return Rows(torch.cat([rows.values, vectors.double()], dim=1), (*rows.columns, *columns))
+
+
 def fit_spec(values: Tensor, train: Tensor, columns: Sequence[Column] = (), scaling: Scaling = "none") -> InputSpec:
     """Return how raw features become the input of an encoder, by statistics of the training part only.
 

@@ -58,7 +58,7 @@ def make_listing(
 ) -> Listing:
     """Build a listing from rows of file, domain and class, with sorted names; ``numbers_in_order`` puts 2 before 10."""
     files, domains, labels = zip(*rows, strict=True)
-    key = _by_number if numbers_in_order else str
+    key = by_number if numbers_in_order else str
     domain_names, classes = (sorted(set(names), key=key) for names in (domains, labels))
     domain_index = {name: index for index, name in enumerate(domain_names)}
     class_index = {name: index for index, name in enumerate(classes)}
@@ -132,5 +132,6 @@ def visible(parent: Path) -> list[str]:
     return sorted(name for name in names if not name.startswith("."))
 
 
-def _by_number(name: str) -> tuple[int, str]:
+def by_number(name: str) -> tuple[int, str]:
+    """Return a key that sorts names which are numbers as numbers, after all others."""
     return (int(name), name) if name.isdecimal() and name.isascii() else (-1, name)

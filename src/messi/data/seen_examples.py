@@ -36,13 +36,28 @@ def recognise(examples: Examples, seen: Mapping[str, Tensor]) -> Split:
 
 def example_digests(examples: Examples) -> Tensor:
     """Return a 64-bit digest of each example's input: of its file, or else of its pixels or features."""
-    if examples.digests is not None:
-        return examples.digests
-    inputs = examples.inputs
+    if examples.file_digests is not None:
+        return examples.file_digests
+    inputs = _comparable(examples) if examples.columns else examples.inputs
     content = tensor_bytes(inputs.pixels if isinstance(inputs, Images) else inputs)
     # The width is the seed, because images of different shapes may have the same bytes.
     values = [xxhash.xxh3_64_intdigest(content[start:end], width) for start, end, width in _places(inputs)]
     return torch.from_numpy(np.array(values, dtype=np.uint64).view(np.int64))
+
+
+def _comparable(examples: Examples) -> Tensor:
+    """Return a table as int64 [N, C] that do not depend on the order of its columns or on its other rows."""
+    values = []
+    for place in sorted(range(len(examples.columns)), key=lambda place: examples.columns[place].name):
+        cells, categories = examples.inputs[:, place], examples.columns[place].categories
+        if categories is None:
+            values.append((cells + 0.0).view(torch.int64))  # -0.0 becomes 0.0
+        else:
+            names = [xxhash.xxh3_64_intdigest(name.encode()) for name in (*categories, "")]
+            known = torch.from_numpy(np.array(names, dtype=np.uint64).view(np.int64))
+            values.append(known[cells.nan_to_num(-1).long()])
+        values[-1] = torch.where(cells.isnan(), 0, values[-1])
+    return torch.stack(values, dim=1)
 
 
 def _places(inputs: Images | Tensor) -> Iterator[tuple[int, int, int]]:

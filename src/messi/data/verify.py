@@ -29,7 +29,7 @@ _CHUNK = 256
 class Finding:
     """A problem found in a data set."""
 
-    kind: Literal["missing", "extra", "corrupt", "duplicate", "ignored", "changed"]
+    kind: Literal["missing", "extra", "corrupt", "duplicate", "ignored", "changed", "constant"]
     text: str
 
 

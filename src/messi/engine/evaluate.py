@@ -1,5 +1,6 @@
 """Evaluate a trained model again, on the data of its run or on other data."""
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from messi.core.records import EvaluationRecord, Role
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, tensors_checksum
 from messi.data.datasets.common.base import DataConfig
+from messi.data.datasets.feature_table import FeatureTable
 from messi.data.examples import Examples
 from messi.data.features import encoded
 from messi.data.loader import Loader
@@ -40,12 +42,23 @@ def evaluate_run(
     chosen = pick_device(device)
     model = load(path, device=chosen, algorithm=algorithm)
     folder = _finished_run(path)
-    examples = load_placed(data, chosen)
+    examples = _load_for(model, data, chosen)
     if examples.fingerprint == model.description.data:
         config = dataclasses.replace(_config(model, algorithm), data=data)
         return _measure(model, _loader_of_run(model, config, examples, chosen), _HELD_OUT)
     sealed = _opened(encoded(_fitted(model, examples), model.spec), _recognised(model, folder, examples))
     return _measure(model, Loader(data=sealed, spec=model.spec, device=chosen), ("train", *_HELD_OUT))
+
+
+def _load_for(model: Model, data: DataConfig, device: torch.device) -> Examples:
+    """Load examples for a model; of a table other than that of its run, only the columns that the model takes."""
+    if not (isinstance(data, FeatureTable) and model.spec.columns):
+        return load_placed(data, device)
+    with contextlib.suppress(MessiError):  # about a column, perhaps, that the model does not take
+        examples = data.load()
+        if examples.fingerprint == model.description.data:
+            return examples
+    return data.load_like(model.spec.columns)
 
 
 def load_placed(data: DataConfig, device: torch.device) -> Examples:

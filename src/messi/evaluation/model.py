@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from messi.core.run_documents import Count, ExpectedAccuracy, RunDescription
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data.examples import require_not_infinite
-from messi.data.features import encode, require_consistent
+from messi.data.features import Rows, encode, require_consistent
 from messi.data.image_files import read_picture, to_tensor
 from messi.data.images import Images
 from messi.data.placement import to_device
@@ -29,8 +29,11 @@ from messi.evaluation.predict import predict
 from messi.models.encoder import EncoderConfig
 from messi.models.uninitialised import uninitialised
 
+if TYPE_CHECKING:  # slow to import
+    import pandas
+
 Input = str | Path | Image.Image | Tensor
-Inputs = Sequence[Input] | Tensor | np.ndarray
+Inputs: TypeAlias = "Sequence[Input] | Tensor | np.ndarray | Rows | pandas.DataFrame"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,8 @@ class Model:
         """Predict images or features.
 
         Images are files, PIL images or uint8 tensors [channels, height, width]. Features are rows of raw numbers in the
-        order of training, of which NaN is a missing value; the model encodes and scales them itself.
+        order of training, of which NaN is a missing value, or a data frame with the columns of training in any order;
+        the model encodes and scales them itself.
         """
         if len(inputs) == 0:
             raise MessiError("There is nothing to predict; give at least one image or row of features.")
@@ -105,16 +109,23 @@ class Model:
         """Return raw features as the network takes them: a finite float tensor [N, F]."""
         if len(self.spec.shape) != 1:
             raise MessiError("This model takes images; only features are encoded.")
-        return encode(self._features(inputs), self.spec)
+        rows = self._rows(inputs)
+        return encode(rows.values, self.spec, rows.columns)
 
-    def _features(self, inputs: Inputs) -> Tensor:
-        """Return raw features [N, C]."""
+    def _rows(self, inputs: Inputs) -> Rows:
+        """Return raw features."""
+        if isinstance(inputs, Rows):
+            return inputs
         if isinstance(inputs, Tensor | np.ndarray):
             features = torch.as_tensor(inputs).cpu()
-        else:
+        elif isinstance(inputs, Sequence):
             features = torch.stack([self._raw(row) for row in inputs])
+        else:
+            from messi.data.cells import read_frame  # noqa: PLC0415 (slow to import, and needed only here)
+
+            return read_frame(inputs, self.spec.columns)
         require_not_infinite(features, "The input")
-        return features if features.is_floating_point() else features.double()
+        return Rows(features if features.is_floating_point() else features.double(), ())
 
     def read(self, path: str | Path) -> Tensor:
         """Read an image file with the number of channels that the model takes."""

@@ -18,6 +18,7 @@ from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.colored_mnist import ColoredMNIST
 from messi.data.datasets.common.base import DATASETS, DataConfig
 from messi.data.datasets.domain_net import DomainNet
+from messi.data.datasets.feature_table import FeatureTable
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.iwildcam import IWildCam
 from messi.data.datasets.office_home import OfficeHome
@@ -156,6 +157,18 @@ def make_arrays(path: Path) -> str:
     return str(path)
 
 
+def make_feature_table(path: Path) -> str:
+    """Write a table of two classes in three domains, with numbers, categories and missing values."""
+    rng = np.random.default_rng(0)
+    rows = [
+        (f"{rng.normal():.3f}", "" if i % 5 == 0 else str(i), ("red", "NA", "blue")[i % 3], "xyz"[i // 12], "ab"[i % 2])
+        for i in range(36)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_csv(path, ("size", "age", "colour", "site", "label"), rows)
+    return str(path)
+
+
 def make_table(root: Path) -> str:
     """Write a CSV table next to a folder of images."""
     make_sorted(root / "images", ("d0", "d1", "d2"), ("c0", "c1"))
@@ -241,6 +254,7 @@ COPIES: dict[str, Make] = {
     "arrays": lambda root: Arrays(path=make_arrays(root / "arrays.npz")),
     "colored_mnist": lambda root: ColoredMNIST(digits=make_digits(root / "mnist.npz")),
     "domain_net": _domain_net,
+    "feature_table": lambda root: FeatureTable(path=make_feature_table(root / "rows.csv"), domain_column="site"),
     "folder": _folder,
     "iwildcam": _iwildcam,
     "office_home": _office_home,

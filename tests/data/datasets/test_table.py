@@ -157,11 +157,11 @@ def test_parquet_columns_may_hold_numbers(tmp_path: Path) -> None:
         ),
         pytest.param("path;label;domain\na;b;c\n", r"Separate the columns with commas, or with tabs", id="semicolons"),
         pytest.param("path,label,domain,label\na,b,c,d\n", r"several columns named 'label'; rename", id="same names"),
-        pytest.param("path,label,domain\n", r"has no rows; it must have one per image below its header", id="no rows"),
-        pytest.param("path,label,domain\n\n\n", r"The table .* has no rows", id="blank rows"),
         pytest.param(
-            "", r"The table .* is empty; it must have a header, such as path,label,domain, and", id="empty file"
+            "path,label,domain\n", r"has no rows; it must have one per example below its header", id="no rows"
         ),
+        pytest.param("path,label,domain\n\n\n", r"The table .* has no rows", id="blank rows"),
+        pytest.param("", r"The table .* is empty; it must have a header, such as label,domain,age", id="empty file"),
         pytest.param("\n\n", r"The table .* has no rows", id="blank file"),
         pytest.param('path,label,domain\n"a,b,c\n', r"The table .* cannot be read", id="open quote"),
         pytest.param(

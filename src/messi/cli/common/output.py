@@ -65,11 +65,18 @@ def print_rows(rows: Sequence[Row], form: Format = "table") -> None:
         text = json.dumps([{key: _json_value(value) for key, value in row.items()} for row in rows], indent=2)
         say(*text.replace("\x7f", "\\u007f").split("\n"))  # the only control character that json.dumps does not escape
     elif form == "csv":
-        writer = csv.writer(sys.stdout)
-        writer.writerows([_csv_row(rows[0])] if rows else [])
-        writer.writerows(_csv_row(row.values()) for row in rows)
+        write_csv(sys.stdout, rows)
     else:
         _print_table(rows)
+
+
+def write_csv(file: TextIO, rows: Iterable[Row], delimiter: str = ",") -> None:
+    """Write rows that all have the same keys, one after the other."""
+    writer = csv.writer(file, delimiter=delimiter)
+    for number, row in enumerate(rows):
+        if not number:
+            writer.writerow(_csv_row(row))
+        writer.writerow(_csv_row(row.values()))
 
 
 def _json_value(value: str | float) -> str | float | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from messi.core.errors import MessiError
 from messi.data.augment import Augmentation
 from messi.data.datasets.common.base import DataConfig
-from messi.data.datasets.common.npz import read_npz
+from messi.data.datasets.common.npz import read_npy, read_npz
 from messi.data.examples import Examples, Scaling, digest, require_not_infinite
 from messi.data.images import Images
 from messi.data.progress import DataProgress
@@ -80,6 +80,14 @@ class Arrays(DataConfig):
 def read_inputs(path: Path, name: str) -> Tensor:
     """Return the features or images in one array of an .npz file."""
     return as_inputs(read_npz(path, [name])[name], f"'{name}' in {path}")
+
+
+def read_vectors(path: Path) -> Tensor:
+    """Return the features in an .npy file."""
+    vectors = as_inputs(read_npy(path), str(path))
+    if vectors.dim() != 2:
+        raise MessiError(f"{path} must have a vector of numbers per row, but has the shape {list(vectors.shape)}.")
+    return vectors
 
 
 def as_inputs(values: Any, what: str) -> Tensor:

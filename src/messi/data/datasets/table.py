@@ -1,23 +1,19 @@
 """Your own images, listed in a table: CSV, TSV or Parquet with a row per image."""
 
-import csv
-import io
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
-from messi.core.errors import MessiError, unknown_name
-from messi.core.files import open_regular
+from messi.core.errors import MessiError
 from messi.data.datasets.common.base import ImageData
+from messi.data.datasets.common.tables import FIRST_ROW, no_column, read_columns
 from messi.data.listing import Listing, make_listing
 from messi.data.progress import DataProgress
-
-SUFFIXES = (".csv", ".tsv", ".parquet")
-_LINES_BEFORE_FIRST_ROW = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +26,9 @@ class Table(ImageData):
     """The folder that paths in the table are relative to; by default the folder of the table."""
     path_column: str = "path"
     """The column with the image files."""
-    label_column: str = "label"
+    label_column: Annotated[str, tyro.conf.arg(aliases=("--label",))] = "label"
     """The column with the classes."""
-    domain_column: str = "domain"
+    domain_column: Annotated[str, tyro.conf.arg(aliases=("--domain",))] = "domain"
     """The column with the domains."""
     split_column: str = "split"
     """The column with train, val and test; required only for --split official."""
@@ -44,10 +40,10 @@ class Table(ImageData):
         wanted = {option: getattr(self, option) for option in ("path_column", "domain_column", "label_column")}
         for option, name in wanted.items():
             if name not in columns:
-                raise _no_column(path, option, name, list(columns))
+                raise no_column(path, f"--{option.replace('_', '-')}", name, list(columns))
         files, domains, labels = (columns[name] for name in wanted.values())
         rows = list(zip(files, _trimmed(domains), _trimmed(labels), strict=True))
-        for number, row in enumerate(rows, start=_LINES_BEFORE_FIRST_ROW):
+        for number, row in enumerate(rows, start=FIRST_ROW):
             if not all(cell.strip() for cell in row):
                 raise MessiError(f"Row {number} of {path} has an empty cell; fill in {', '.join(wanted.values())}.")
         root = Path(self.root) if self.root else path.parent
@@ -58,7 +54,7 @@ class Table(ImageData):
 
 def check_paths(table: Path, root: Path, files: Sequence[str]) -> None:
     """Refuse paths that leave the root, which is easily overlooked, and Windows paths."""
-    for number, file in enumerate(files, start=_LINES_BEFORE_FIRST_ROW):
+    for number, file in enumerate(files, start=FIRST_ROW):
         if "\\" in file and not (root / file).exists():
             raise MessiError(
                 f"Row {number} of {table} has the Windows path '{file}'; write it with / instead of \\ and without a "
@@ -76,57 +72,9 @@ def _trimmed(names: Sequence[str]) -> list[str]:
     return [name.strip() for name in names]
 
 
-def _no_column(path: Path, option: str, name: str, columns: Sequence[str]) -> MessiError:
-    advice = f"Name the column with --{option.replace('_', '-')}."
-    if len(columns) == 1 and any(separator in columns[0] for separator in ";\t|"):
-        advice = "Separate the columns with commas, or with tabs in a .tsv file."
-    return MessiError(unknown_name(f"column in {path}", name, columns).problem, advice)
-
-
 def read_table(path: Path) -> dict[str, Sequence[str]]:
     """Return the columns of a table, all values as text."""
-    columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
-    if not any(columns.values()):
-        raise MessiError(f"The table {path} has no rows; it must have one per image below its header.")
-    return columns
-
-
-def _read_csv(path: Path) -> dict[str, Sequence[str]]:
-    try:
-        with open_regular(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as file:
-            lines = list(csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True))
-    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise MessiError(
-            f"The table {path} cannot be read: {reason}. It must be CSV in UTF-8 with a header."
-        ) from error
-    if not lines:
-        raise MessiError(
-            f"The table {path} is empty; it must have a header, such as path,label,domain, and a row per image."
-        )
-    header, *rows = lines
-    while rows and not rows[-1]:
-        rows.pop()
-    for number, row in enumerate(rows, start=_LINES_BEFORE_FIRST_ROW):
-        if len(row) != len(header):
-            raise MessiError(f"Row {number} of {path} has {len(row)} cells, but the header has {len(header)}.")
-    for name in header:
-        if name and header.count(name) > 1:
-            raise MessiError(f"{path} has several columns named '{name}'; rename all but one.")
-    return {name: [row[index] for row in rows] for index, name in enumerate(header)}
-
-
-def _read_parquet(path: Path) -> dict[str, Sequence[str]]:
-    from pyarrow import ArrowException, parquet  # noqa: PLC0415 (slow to import, and needed only here)
-
-    try:
-        with open_regular(path) as file:
-            table = parquet.read_table(file)
-        columns = zip(table.column_names, table.columns, strict=True)
-        return {name: [_text(value) for value in column.to_pylist()] for name, column in columns}
-    except (OSError, ValueError, ArrowException) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split()).rstrip(".")
-        raise MessiError(f"The table {path} cannot be read: {reason}. It must be a Parquet file.") from error
+    return {name: [_text(value) for value in column.to_pylist()] for name, column in read_columns(path).items()}
 
 
 def _text(value: object) -> str:

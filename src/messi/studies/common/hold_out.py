@@ -64,6 +64,7 @@ def find_data_set(text: str) -> DataConfig:
     name, settings = name_and_settings(text)
     data = find_data(name)
     fields = [field.name for field in dataclasses.fields(data)]
+    settings = {f"{key}_column" if f"{key}_column" in fields else key: value for key, value in settings.items()}
     for key in settings:
         if key not in fields:
             raise unknown_name(f"setting of the data set {data.name}", key, fields)

@@ -82,7 +82,7 @@ class ImageData(DataConfig):
             domain_names=listing.domain_names,
             fingerprint=store.fingerprint(listing),
             parts=listing.parts,
-            digests=store.digests(listing.files),
+            file_digests=store.digests(listing.files),
         )
 
     def _without_damaged(self, listing: Listing, store: Store, progress: DataProgress) -> Listing:

@@ -1,4 +1,4 @@
-"""Reading ``.npz`` files: the header of an array is compared with the file before any memory is allocated."""
+"""Reading ``.npz`` and ``.npy`` files: the header of an array is compared with the file before memory is allocated."""
 
 import math
 import tokenize
@@ -6,7 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from numpy.lib import format as npy
 
@@ -43,19 +43,40 @@ def read_npz(path: Path, names: Sequence[str], *, optional: Sequence[str] = ()) 
         ) from error
 
 
+def read_npy(path: Path) -> Any:
+    """Return the array of an .npy file."""
+    try:
+        with open_regular(path) as file:
+            size = _checked_size(file, path.stat().st_size)
+        _require_memory(path.name, size)
+        with open_regular(path) as file:
+            return npy.read_array(file, allow_pickle=False)
+    except MemoryError as error:
+        raise MessiError(f"{path} cannot be read: {error}; save fewer examples to it.") from error
+    except _DAMAGE as error:
+        reason = f"{error.strerror}; " if isinstance(error, OSError) and error.strerror else ""
+        raise MessiError(f"{path} cannot be read: {reason}it must be an .npy file of a plain array.") from error
+
+
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     """Return one array if its header agrees with the archive."""
     with archive.open(member) as file:
-        shape, _, dtype = _HEADERS.get(npy.read_magic(file), _refuse)(file)
-        size = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or min(shape, default=0) < 0 or file.tell() + size != member.file_size:
-            raise ValueError("The header does not fit its array.")
+        size = _checked_size(file, member.file_size)
     _require_memory(member.filename, size)
     with archive.open(member) as file:
         array = npy.read_array(file, allow_pickle=False)
         if file.read(1):  # reading to the end compares the archive's own checksum
             raise ValueError("There is more than one array.")
     return array
+
+
+def _checked_size(file: IO[bytes], total: int) -> int:
+    """Return the number of bytes of an array if its header agrees with the size of its file."""
+    shape, _, dtype = _HEADERS.get(npy.read_magic(file), _refuse)(file)
+    size: int = math.prod(shape) * dtype.itemsize
+    if dtype.hasobject or min(shape, default=0) < 0 or file.tell() + size != total:
+        raise ValueError("The header does not fit its array.")
+    return size
 
 
 def _refuse(_: object) -> Any:
