@@ -36,8 +36,8 @@ class EncoderConfig(Config):
     """The network that turns an input into one feature vector."""
 
     backbone: str | None = None
-    """A timm model such as deit_small_patch16_224, or one of residual_mlp, mlp, identity, small_cnn, tiny_cnn; default: set by
-    the data."""
+    """A timm model such as deit_small_patch16_224, or residual_mlp, mlp, identity, small_cnn or tiny_cnn; default: set
+    by the data."""
     pretrained: bool = True
     """Start a timm model from its published weights."""
     weights: str | None = None

@@ -44,8 +44,8 @@ class MessiHead(nn.Module):
 
         Every expert has ``expert_ratio * width`` hidden units and, in training, dropout between its layers.
         ``normalised`` divides each expert's output by its root mean square. ``residual`` adds the features to the
-        mixture, so that the experts refine a linear classifier instead of replacing it. ``load_biased`` adds a bias to the router's
-        logits that no gradient trains; :meth:`move_load_bias` does.
+        mixture, so that the experts refine a linear classifier instead of replacing it. ``load_biased`` adds a bias to
+        the router's logits that no gradient trains; :meth:`move_load_bias` does.
         """
         super().__init__()
         self.router = nn.Linear(width, num_experts)
