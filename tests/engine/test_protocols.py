@@ -110,7 +110,7 @@ def test_features_have_the_same_settings_in_all_protocols_and_splits_of_their_ow
     """No paper states settings for features; these are from docs/feature_study.md."""
     for protocol in NAMES:
         training = training_of(protocol, Arrays(path="x.npz"))
-        assert tuple(getattr(training, key) for key in SCHEDULE) == (300, 20, 32, 3e-3, 0), protocol
+        assert tuple(getattr(training, key) for key in SCHEDULE) == (300, 20, 32, 2e-3, 0), protocol
         assert training.split == PROTOCOLS[protocol].default.split
         assert training.target_part == PROTOCOLS[protocol].default.target_part
     plain = RunConfig(data=Arrays(path="x.npz"), encoder=EncoderConfig(backbone="mlp")).resolved().training

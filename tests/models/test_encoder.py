@@ -32,7 +32,7 @@ def test_every_kind_of_encoder_gives_one_vector_of_its_width(backbone: str, shap
 
 
 def test_the_network_for_features_starts_as_a_linear_map_and_learns_to_bend() -> None:
-    encoder = EncoderConfig(backbone="residual_mlp").build((5,))
+    encoder = EncoderConfig(backbone="residual_mlp").build((5,)).eval()
     assert encoder.starts_linear
     left, right, zero = torch.randn(4, 5), 3 * torch.randn(4, 5), torch.zeros(1, 5)
     torch.testing.assert_close(encoder(left + right), encoder(left) + encoder(right) - encoder(zero))
@@ -43,6 +43,21 @@ def test_the_network_for_features_starts_as_a_linear_map_and_learns_to_bend() ->
     with torch.no_grad():
         encoder.network.get_parameter("out.weight").normal_()
     assert not torch.allclose(encoder(left + right), encoder(left) + encoder(right) - encoder(zero), atol=0.1)
+
+
+@pytest.mark.parametrize(("features", "dropped"), [(4, 1 / 66), (128, 1 / 4), (1152, 0.45)])
+def test_the_more_inputs_there_are_the_more_are_dropped_in_training(features: int, dropped: float) -> None:
+    encoder = EncoderConfig(backbone="residual_mlp").build((features,))
+    with torch.no_grad():  # the output is the first input
+        for parameter in encoder.network.get_submodule("linear").parameters():
+            parameter.zero_()
+        encoder.network.get_parameter("linear.weight")[:, 0] = 1
+    torch.manual_seed(0)
+    ones = torch.ones(4000, features)
+    found = encoder(ones)[:, 0]
+    assert float((found == 0).float().mean()) == pytest.approx(dropped, abs=0.03)
+    assert float(found.max()) == pytest.approx(1 / (1 - dropped))
+    assert encoder.eval()(ones)[:, 0].eq(1).all()
 
 
 def test_only_the_network_for_features_starts_linear() -> None:

@@ -20,7 +20,7 @@ from messi.models.encoder import EncoderKind
 
 ProtocolName = Literal["messi", "domainbed", "swad", "gmoe"]
 
-FEATURES = TrainingConfig(steps=300, evaluate_every=20, batch_per_domain=32, learning_rate=3e-3, weight_decay=0.0)
+FEATURES = TrainingConfig(steps=300, evaluate_every=20, batch_per_domain=32, learning_rate=2e-3, weight_decay=0.0)
 """The same for all sizes of data: selection by validation stops early where data are few (docs/feature_study.md)."""
 
 
