@@ -2,8 +2,8 @@
 
     python examples/machine_readings.py
 
-Folders and tables of images and ``.npz`` arrays need no class. Write one for any other source, such as a database.
-Here it is a CSV file of sensor readings: one column per sensor, then the label, then the machine.
+Folders of images, tables and ``.npz`` arrays need no class. Write one for any other source, such as a database.
+Here it is a file of sensor readings without a header: a number per sensor, then the label, then the machine.
 """
 
 import csv

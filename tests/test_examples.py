@@ -19,8 +19,10 @@ from messi.evaluation.model import load
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 EXAMPLE = Path(__file__).parents[1] / "examples" / "energy_distance.py"
 PRINTED = {
+    "embeddings": "accuracy on the dark camera",
     "inspect_routing": "expert3",
     "machine_readings": "press_3",
+    "patients_table": "with probability",
     "train_and_predict": "accuracy on the target",
 }
 

@@ -118,6 +118,7 @@ def test_lists_are_one_column_per_place() -> None:
             None,
             r"Column 'c' of t.csv has dates or times; convert it to numbers or text, or",
         ),
+        (["a", "x" * 1001], None, r"text in row 3 of t.csv, column 'c' has more than 1,000 characters, which is too"),
         ([{"a": 1}], None, r"Column 'c' of t.csv has values of type struct"),
         ([b"x"], None, r"has values of type binary"),
     ],

@@ -14,7 +14,7 @@ import messi
 from messi.core.errors import MessiError
 from tests.command import messi as messi_command
 
-from .stage import COMPARE, REPRODUCE, TRAIN, TRAIN_FEATURES, config_of
+from .stage import COMPARE, REPRODUCE, TRAIN, TRAIN_FEATURES, TRAIN_ROWS, config_of
 
 Reader = Callable[[str], Any]
 
@@ -206,10 +206,24 @@ STORE: list[Command | Call] = [
 PICTURE: list[Command | Call] = [*_data("images"), PREDICT, EVALUATE, TRAIN_AGAIN]
 TABLE: list[Command | Call] = [*_data("table.csv"), _evaluate("runs/done", "--data", "table.csv")]
 FEATURES: list[Command | Call] = [
-    *_data("features.npz")[:2],  # it has no image files to verify
+    *_data("features.npz"),
     _predict("runs/features", "features.npz"),
     _evaluate("runs/features"),
     Command("train", (*TRAIN_FEATURES, "--out", "runs/features"), _table),
+]
+
+
+ROWS_CSV: list[Command | Call] = [
+    *_data("rows.csv"),
+    _predict("runs/rows", "rows.csv"),
+    _evaluate("runs/rows"),
+    _evaluate("runs/rows", "--data", "rows.csv"),
+    Command("train", (*TRAIN_ROWS, "--out", "runs/rows"), _table),
+]
+ROWS_PARQUET: list[Command | Call] = [
+    *_data("rows.parquet"),
+    _predict("runs/rows", "rows.parquet"),
+    _evaluate("runs/rows", "--data", "rows.parquet"),
 ]
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+from pyarrow import parquet
 
 from .damage import Bytes, Edit
 from .forge import closed, opened
@@ -210,4 +212,27 @@ TABLES: dict[str, Bytes] = {
     "a path with a zero byte": lambda content, _: content.replace(b"photo/cat/0", b"photo\0cat/0", 1),
     "a cell of a megabyte": lambda content, _: content.replace(b"photo/cat/0", b"x" * (1 << 20), 1),
     "a row with a quote": lambda content, _: content.replace(b"images/", b'"images/', 1),
+}
+ROWS: dict[str, Bytes] = {
+    "numbers that are infinite": lambda content, _: content.replace(b"0.", b"1e999", 1),
+    "numbers that are NaN": lambda content, _: content.replace(b"0.", b"nan\n0.", 1),
+    "a million columns": lambda content, _: b",".join(b"%d" % i for i in range(10**6)) + b"\n" + content,
+    "a name that is a formula": lambda content, _: content.replace(b"a,b", b"=cmd(),b", 1),
+    "a cell with control characters": lambda content, _: content.replace(b",x,", b",\x1b[2J,"),
+    "a number of a thousand digits": lambda content, _: content.replace(b"0.", b"0." + b"1" * 1000, 1),
+}
+
+
+def _parquet(**columns: Any) -> bytes:
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table({"label": ["0", "1"] * 3, "domain": ["0", "1", "2"] * 2, **columns}), file)
+    return file.getvalue()
+
+
+PARQUET: dict[str, Bytes] = {
+    "lists of different lengths": lambda *_: _parquet(a=[[1.0]] * 5 + [[1.0, 2.0]]),
+    "lists of lists": lambda *_: _parquet(a=[[[1.0]]] * 6),
+    "structures": lambda *_: _parquet(a=[{"b": 1}] * 6),
+    "only missing values": lambda *_: _parquet(a=pyarrow.nulls(6)),
+    "a text of ten megabytes": lambda *_: _parquet(a=["x" * 10**7] * 6),
 }

@@ -97,6 +97,8 @@ def subjects(stage: Stage) -> list[Subject]:
         Subject("images/paint/cat", {"0.png": "binary"}, commands.PICTURE, rule="safe", hostile=hostile.PICTURES),
         Subject(".", {"features.npz": "binary"}, commands.FEATURES, rule="safe", hostile=hostile.ARCHIVES),
         Subject(".", {"table.csv": "binary"}, commands.TABLE, rule="safe", hostile=hostile.TABLES),
+        Subject(".", {"rows.csv": "binary"}, commands.ROWS_CSV, rule="safe", hostile=hostile.ROWS),
+        Subject(".", {"rows.parquet": "binary"}, commands.ROWS_PARQUET, rule="safe", hostile=hostile.PARQUET),
     ]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from PIL import Image
 
@@ -28,6 +29,7 @@ from messi.sweeps.plan import Outcome, Plan
 _SCHEDULE = ["--steps", "6", "--evaluate-every", "2", "--batch-per-domain", "4", "--log-every", "2", "--device", "cpu"]
 _METHOD = ("--recipe", "paper", "--num-experts", "2")
 TRAIN = ["train", "--data", "images", "--target", "paint", "--backbone", "tiny_cnn", *_METHOD, *_SCHEDULE]
+TRAIN_ROWS = ["train", "--data", "rows.csv", "--target", "2", *_METHOD, *_SCHEDULE]
 TRAIN_FEATURES = ["train", "--data", "features.npz", "--target", "2", *_METHOD, *_SCHEDULE]
 REPRODUCE = ["reproduce", "specialisation", "--scale", "small", "--out", "plan", "--devices", "cpu"]
 COMPARE = ["compare", "--data", "features.npz", "--methods", "erm", "coral", "--seeds", "1", *_SCHEDULE[:-2]]
@@ -132,14 +134,21 @@ def _make_data(root: Path) -> None:
     (root / "table.csv").write_text("\n".join(rows[:31]) + "\n")
     features = rng.normal(size=(60, 5)).astype(np.float32)
     np.savez(root / "features.npz", inputs=features, labels=np.arange(60) % 2, domains=np.arange(60) % 3)
+    frame = pandas.DataFrame(features[:, :3].round(3).astype(float), columns=["a", "b", "c"])
+    frame = frame.mask(frame > 1.5).assign(
+        kind=["x", "y", "", "true"] * 15, domain=np.arange(60) % 3, label=np.arange(60) % 2
+    )
+    frame.to_csv(root / "rows.csv", index=False)
+    frame.assign(vector=list(features)).to_parquet(root / "rows.parquet")
 
 
 def _make_runs() -> None:
-    """Train two runs that differ only in the seed, one on features and half a run; decode two stores; run two plans."""
+    """Train two runs that differ only in the seed, two on features and half a run; decode two stores; run two plans."""
     for arguments in (
         [*TRAIN, "--out", "runs/done"],
         [*TRAIN, "--out", "runs/other", "--seed", "1"],
         [*TRAIN_FEATURES, "--out", "runs/features"],
+        [*TRAIN_ROWS, "--out", "runs/rows"],
         ["data", "prepare", "others"],
         ["data", "prepare", "table.csv"],
         REPRODUCE,

@@ -20,6 +20,8 @@ MISSING = ("", "na", "n/a", "nan", "null")
 """Text of a missing value, in upper or lower case."""
 MOST_CATEGORIES = 100
 """Columns with more texts are refused unless they are named: most are names or identifiers."""
+_LONGEST = 1000
+"""Characters of a category."""
 _FEW = 10
 """Columns with so few texts are categories, even if hardly any is repeated."""
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
@@ -95,6 +97,7 @@ def read_names(column: "pyarrow.ChunkedArray", name: str, source: Source) -> tup
     empty = pc.or_kleene(pc.is_null(texts), pc.equal(pc.fill_null(texts, ""), ""))
     if pc.any(empty).as_py():
         raise MessiError(f"An empty cell in {source.cell(pc.index(empty, True).as_py(), name)}; fill it in.")
+    _require_short(texts, name, source)
     names, indices = _sorted_codes(texts)
     return names, torch.from_numpy(indices).long()
 
@@ -121,6 +124,8 @@ class _Reader:
         numeric = types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_) or types.is_null(type_)
         if numeric and kind != "categories":
             return self._finite(_to_numpy(column))[:, None], [Column(self.name)]
+        if kind != "categories" and (parsed := _parsed(column)) is not None:
+            return self._finite(parsed)[:, None], [Column(self.name)]
         texts = _without_missing(_as_text(column, self.name, self.source))
         if kind != "categories" and (numbers := self._numbers(texts, required=kind == "numbers")) is not None:
             return numbers[:, None], [Column(self.name)]
@@ -177,6 +182,7 @@ class _Reader:
         return values
 
     def _categories(self, texts: "pyarrow.ChunkedArray") -> tuple[np.ndarray, list[Column]]:
+        _require_short(texts, self.name, self.source)
         names, indices = _sorted_codes(texts)
         repeated = 2 * len(names) <= (indices >= 0).sum() or len(names) <= _FEW
         if not self.named and (len(names) > MOST_CATEGORIES or not repeated):
@@ -187,6 +193,16 @@ class _Reader:
             )
         values = np.where(indices < 0, np.nan, indices)
         return values[:, None], [Column(self.name, names)]
+
+
+def _parsed(column: "pyarrow.ChunkedArray") -> np.ndarray | None:
+    """Return a column of text without blanks and spelled-out missing values as numbers; None if it has other text."""
+    if not pyarrow.types.is_string(column.type):
+        return None
+    try:
+        return _to_numpy(pc.cast(pc.if_else(pc.equal(column, ""), None, column), pyarrow.float64()))
+    except pyarrow.ArrowInvalid:
+        return None
 
 
 def _to_numpy(column: Any) -> np.ndarray:
@@ -215,6 +231,15 @@ def _as_text(column: "pyarrow.ChunkedArray", name: str, source: Source) -> "pyar
     trimmed = pc.utf8_trim_whitespace(column)
     lower = pc.utf8_lower(trimmed)
     return pc.if_else(pc.is_in(lower, pyarrow.array(["true", "false"], lower.type)), lower, trimmed)
+
+
+def _require_short(texts: "pyarrow.ChunkedArray", name: str, source: Source) -> None:
+    long = pc.fill_null(pc.greater(pc.utf8_length(texts), _LONGEST), False)
+    if pc.any(long).as_py():
+        raise MessiError(
+            f"The text in {source.cell(pc.index(long, True).as_py(), name)} has more than {_LONGEST:,} characters, "
+            f"which is too long for a category; leave the column out with --ignore {name}."
+        )
 
 
 def _without_missing(texts: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":

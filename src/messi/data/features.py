@@ -77,9 +77,10 @@ def fit_spec(values: Tensor, train: Tensor, columns: Sequence[Column] = (), scal
     measured, standardise = _measure(values, train), scaling == "standardise"
     missing = measured.count < len(train)
     if not columns and not missing.any():
-        mean, std = (measured.mean, measured.std) if standardise else ((), ())
-        return InputSpec(tuple(values.shape[1:]), tuple(map(float, mean)), tuple(map(float, std)))
-    fitted, means, stds = [], [], []
+        bare = InputSpec(tuple(values.shape[1:]))
+        statistics = {"mean": tuple(measured.mean.tolist()), "std": tuple(measured.std.tolist())}
+        return dataclasses.replace(bare, **statistics) if standardise else bare
+    fitted, means, stds = [], list[float](), list[float]()
     for place, column in enumerate(columns or (Column(str(place)) for place in range(values.shape[1]))):
         indicator = bool(missing[place])
         if column.categories is None:

@@ -1,12 +1,13 @@
 """Recognise the examples that a run has seen, by their content, regardless of their present names and labels."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 import xxhash
 from torch import Tensor
 
+from messi.core.batch import Column
 from messi.core.records import Role
 from messi.core.tensorfile import tensor_bytes
 from messi.data.examples import Examples
@@ -38,18 +39,20 @@ def example_digests(examples: Examples) -> Tensor:
     """Return a 64-bit digest of each example's input: of its file, or else of its pixels or features."""
     if examples.file_digests is not None:
         return examples.file_digests
-    inputs = _comparable(examples) if examples.columns else examples.inputs
+    inputs = examples.inputs
+    if isinstance(inputs, Tensor) and examples.columns:
+        inputs = _comparable(inputs, examples.columns)
     content = tensor_bytes(inputs.pixels if isinstance(inputs, Images) else inputs)
     # The width is the seed, because images of different shapes may have the same bytes.
     values = [xxhash.xxh3_64_intdigest(content[start:end], width) for start, end, width in _places(inputs)]
     return torch.from_numpy(np.array(values, dtype=np.uint64).view(np.int64))
 
 
-def _comparable(examples: Examples) -> Tensor:
+def _comparable(table: Tensor, columns: Sequence[Column]) -> Tensor:
     """Return a table as int64 [N, C] that do not depend on the order of its columns or on its other rows."""
     values = []
-    for place in sorted(range(len(examples.columns)), key=lambda place: examples.columns[place].name):
-        cells, categories = examples.inputs[:, place], examples.columns[place].categories
+    for place in sorted(range(len(columns)), key=lambda place: columns[place].name):
+        cells, categories = table[:, place], columns[place].categories
         if categories is None:
             values.append((cells + 0.0).view(torch.int64))  # -0.0 becomes 0.0
         else:

@@ -41,8 +41,10 @@ def _described(examples: Examples, group: torch.Tensor) -> str:
 def column_rows(examples: Examples) -> list[dict[str, str | int | float]]:
     """Return a row for every column of a table: what it contains, and how many values are missing."""
     rows: list[dict[str, str | int | float]] = []
-    for place, column in enumerate(examples.columns):
-        values = torch.as_tensor(examples.inputs[:, place])
+    inputs = examples.inputs
+    if isinstance(inputs, Images):
+        return rows
+    for column, values in zip(examples.columns, inputs.T, strict=False):
         known = values[~values.isnan()]
         if column.categories is None:
             content = f"{known.min():g} to {known.max():g}" if len(known) else ""

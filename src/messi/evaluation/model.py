@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -29,11 +29,22 @@ from messi.evaluation.predict import predict
 from messi.models.encoder import EncoderConfig
 from messi.models.uninitialised import uninitialised
 
-if TYPE_CHECKING:  # slow to import
-    import pandas
+
+class Frame(Protocol):
+    """A pandas data frame, which is slow to import."""
+
+    @property
+    def columns(self) -> Any:
+        """The names of the columns."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, name: Any, /) -> Any: ...
+
 
 Input = str | Path | Image.Image | Tensor
-Inputs: TypeAlias = "Sequence[Input] | Tensor | np.ndarray | Rows | pandas.DataFrame"
+Inputs: TypeAlias = "Sequence[Input] | Tensor | np.ndarray | Rows | Frame"
+"""Images, or rows of features."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +100,10 @@ class Model:
         size = batch_size or default_batch_size(device)
         if len(self.spec.shape) == 1:
             batches: Iterable[Tensor] = (batch.to(device) for batch in self.encode(inputs).split(size))
-        else:
+        elif isinstance(inputs, Sequence | Tensor):
             batches = (self._ready(inputs[start : start + size], device) for start in range(0, len(inputs), size))
+        else:
+            raise MessiError("This model takes images; give files, PIL images or uint8 tensors, not rows of features.")
         output = predict(self.algorithm, batches)
         probabilities = output.logits.cpu().softmax(-1)
         if not probabilities.isfinite().all():
@@ -131,7 +144,7 @@ class Model:
         """Read an image file with the number of channels that the model takes."""
         return read_picture(Path(path), channels=self._channels)
 
-    def _ready(self, images: Inputs, device: torch.device) -> Tensor:
+    def _ready(self, images: Sequence[Input] | Tensor, device: torch.device) -> Tensor:
         """Return images as the encoder takes them; everything except reading files is done on the device."""
         raw = [self._raw(image) for image in images]
         there = to_device(images, device) if isinstance(images, Tensor) else [to_device(image, device) for image in raw]

@@ -61,6 +61,7 @@ def test_every_format_gives_the_same_data(csv: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert (examples.classes, examples.labels.tolist()) == (("healthy", "sick"), [1, 0] * 6)
     assert (examples.domain_names, examples.domains.tolist()) == (("A", "B", "C"), [0] * 4 + [1] * 4 + [2] * 4)
+    assert isinstance(examples.inputs, torch.Tensor)
     assert torch.isnan(examples.inputs[1, 0])
     assert examples.inputs[4].tolist() == [72.5, 1, 101, 1]
     assert examples.scaling == "standardise"
@@ -118,6 +119,7 @@ def test_vectors_next_to_a_table_are_its_features(csv: Path, tmp_path: Path) -> 
     np.save(tmp_path / "v.npy", vectors)
     alone = table(csv, vectors=str(tmp_path / "v.npy"), ignore=()).load()
     assert [column.name for column in alone.columns] == ["vectors[0]", "vectors[1]", "vectors[2]"]
+    assert isinstance(alone.inputs, torch.Tensor)
     assert np.array_equal(alone.inputs.float().numpy(), vectors)
     both = table(csv, vectors=str(tmp_path / "v.npy"), features=("age",)).load()
     assert [column.name for column in both.columns] == ["age", "vectors[0]", "vectors[1]", "vectors[2]"]
@@ -127,6 +129,7 @@ def test_vectors_next_to_a_table_are_its_features(csv: Path, tmp_path: Path) -> 
     lists.to_parquet(tmp_path / "lists.parquet")
     same = table(tmp_path / "lists.parquet").load()
     assert same.columns == alone.columns
+    assert isinstance(same.inputs, torch.Tensor)
     assert torch.equal(same.inputs.float(), alone.inputs.float())
 
 
@@ -200,7 +203,7 @@ def test_a_small_parquet_file_that_unpacks_to_a_lot_is_refused_early(
 
 
 def test_damaged_files_raise_only_messi_errors(csv: Path, tmp_path: Path) -> None:
-    FRAME.assign(vector=[[1.0, 2.0]] * 12).to_parquet(tmp_path / "t.parquet")
+    FRAME.assign(vector=pandas.Series([[1.0, 2.0]] * 12)).to_parquet(tmp_path / "t.parquet")
     rng, refused = np.random.default_rng(0), 0
     for name, tries in (("t.parquet", 400), ("t.csv", 300)):
         whole = (tmp_path / name).read_bytes()
@@ -210,8 +213,9 @@ def test_damaged_files_raise_only_messi_errors(csv: Path, tmp_path: Path) -> Non
             content[rng.integers(0, len(content))] = rng.integers(0, 256)
             damaged.write_bytes(content[: rng.integers(1, len(content))] if rng.random() < 0.2 else content)
             try:
-                examples = table(damaged).load()
-                assert not examples.inputs.isinf().any()
+                inputs = table(damaged).load().inputs
+                assert isinstance(inputs, torch.Tensor)
+                assert not inputs.isinf().any()
             except MessiError:
                 refused += 1
     assert refused > 100
