@@ -38,6 +38,16 @@ def test_every_term_is_its_weight_times_its_loss() -> None:
     torch.testing.assert_close(terms["div"], 0.9 * diversity(out.experts))
 
 
+def test_the_experts_add_to_the_network_for_features_and_replace_that_of_every_other_encoder() -> None:
+    task, inputs = Task(input_shape=(5,), num_classes=2, num_domains=2), torch.randn(3, 5)
+    for backbone, adds in (("residual_mlp", True), ("mlp", False), ("identity", False)):
+        algorithm = MESSI(MESSI.Config(), task=task, encoder=EncoderConfig(backbone=backbone))
+        found = algorithm.inspect(inputs)
+        assert found.experts is not None
+        mixed = torch.einsum("bm,mbd->bd", found.experts.routing, found.experts.outputs)
+        torch.testing.assert_close(found.classified, mixed + found.encoded if adds else mixed, msg=backbone)
+
+
 def test_a_term_whose_weight_is_zero_is_left_out() -> None:
     """All four: the classification-only control ERM-MoE."""
     off = {f"{name}_weight": 0.0 for name in ("ssi", "sparsity", "balance", "diversity")}

@@ -106,6 +106,17 @@ def test_small_encoders_use_the_settings_for_small_images() -> None:
             assert training.augmentation == "none", case
 
 
+def test_features_have_the_same_settings_in_all_protocols_and_splits_of_their_own() -> None:
+    """No paper states settings for features; these are from docs/feature_study.md."""
+    for protocol in NAMES:
+        training = training_of(protocol, Arrays(path="x.npz"))
+        assert tuple(getattr(training, key) for key in SCHEDULE) == (300, 20, 32, 2e-3, 0), protocol
+        assert training.split == PROTOCOLS[protocol].default.split
+        assert training.target_part == PROTOCOLS[protocol].default.target_part
+    plain = RunConfig(data=Arrays(path="x.npz"), encoder=EncoderConfig(backbone="mlp")).resolved().training
+    assert (plain.steps, plain.learning_rate) == (5000, 1e-3), "another network keeps its settings"
+
+
 def test_all_resolved_settings_are_those_of_version_0_1() -> None:
     for group in RECORDED["training"]:
         for case in group["runs"]:
@@ -174,7 +185,7 @@ def test_every_protocol_states_all_settings_except_the_augmentation() -> None:
     for name, protocol in PROTOCOLS.items():
         assert {key for key in open_fields if getattr(protocol.default, key) is None} == set(), name
         assert set(protocol.by_data) <= set(DATASETS.names()), f"{name}: a data set is misspelt"
-        parts = (protocol.default, protocol.small_images, *protocol.by_data.values())
+        parts = (protocol.default, protocol.small_images, protocol.features, *protocol.by_data.values())
         defaults = TrainingConfig()
         others = [f.name for f in dataclasses.fields(TrainingConfig) if f.name not in TrainingConfig.open_fields()]
         for key in ("augmentation", *others):
@@ -225,7 +236,7 @@ def test_a_given_setting_wins_and_is_reported_as_a_deviation() -> None:
 
 
 def test_giving_the_protocols_own_settings_is_no_deviation() -> None:
-    stated = protocol_training("gmoe", "pacs", small=False)
+    stated = protocol_training("gmoe", "pacs")
     config = RunConfig(data=PACS(), protocol="gmoe", training=stated).resolved()
     assert config.deviations() == {}
     assert config == RunConfig(data=PACS(), protocol="gmoe").resolved()
@@ -261,7 +272,7 @@ def test_a_probe_has_at_most_as_many_steps_as_the_run() -> None:
 
 def test_an_unknown_protocol_gives_a_one_sentence_error() -> None:
     with pytest.raises(MessiError, match=r"no protocol named 'domainbet'; available: .* Did you mean 'domainbed'\?"):
-        protocol_training("domainbet", "pacs", small=False)
+        protocol_training("domainbet", "pacs")
     with pytest.raises(MessiError, match=r"protocol must be one of 'messi', 'domainbed', 'swad', 'gmoe', but is 'x'"):
         RunConfig(data=PACS(), protocol="x")  # type: ignore[arg-type]
 
@@ -275,6 +286,6 @@ def test_the_data_set_decides_encoder_and_augmentation_unless_they_are_given() -
     for name, (backbone, augmentation) in expected.items():
         config = RunConfig(data=DATASETS.config(name)()).resolved()
         assert (config.encoder.backbone, config.training.augmentation) == (backbone, augmentation)
-    assert RunConfig(data=Arrays(path="x.npz")).resolved().encoder.backbone == "mlp"
+    assert RunConfig(data=Arrays(path="x.npz")).resolved().encoder.backbone == "residual_mlp"
     training = TrainingConfig(augmentation="none")
     assert RunConfig(data=PACS(), training=training).resolved().training.augmentation == "none"

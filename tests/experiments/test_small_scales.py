@@ -31,8 +31,8 @@ TRAINED = {
 }
 """By experiment: the number of runs, the tables and the figures."""
 UNTRAINED = {"model_size", "theory"}
-NEEDS_DATA = {"iwildcam"}
-"""Tested on synthetic data in test_iwildcam.py."""
+NEEDS_DATA = {"feature_defaults", "iwildcam"}
+"""Tested on synthetic data in tests of their own."""
 
 
 def test_every_experiment_is_known_here() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from messi.core.errors import MessiError
-from messi.models.encoder import EncoderConfig
+from messi.models.encoder import SMALL, EncoderConfig
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,8 @@ from messi.models.encoder import EncoderConfig
         ("small_cnn", (2, 28, 28), 128),
         ("tiny_cnn", (3, 28, 28), 64),
         ("mlp", (7,), 32),
+        ("residual_mlp", (7,), 64),
+        ("residual_mlp", (2, 3, 4), 64),
         ("identity", (7,), 7),
         ("test_vit", (2, 160, 160), 64),
         ("test_resnet", (3, 160, 160), 96),
@@ -27,6 +29,45 @@ def test_every_kind_of_encoder_gives_one_vector_of_its_width(backbone: str, shap
     encoder = EncoderConfig(backbone=backbone, pretrained=False).build(shape).eval()
     assert encoder.width == width
     assert encoder(torch.randn(2, *shape)).shape == (2, width)
+
+
+def test_the_network_for_features_starts_as_a_linear_map_and_learns_to_bend() -> None:
+    encoder = EncoderConfig(backbone="residual_mlp").build((5,)).eval()
+    assert encoder.starts_linear
+    left, right, zero = torch.randn(4, 5), 3 * torch.randn(4, 5), torch.zeros(1, 5)
+    torch.testing.assert_close(encoder(left + right), encoder(left) + encoder(right) - encoder(zero))
+    encoder(left).square().sum().backward()
+    hidden = {name: parameter.grad for name, parameter in encoder.network.named_parameters()}
+    assert hidden["out.weight"] is not None
+    assert hidden["out.weight"].abs().sum() > 0
+    with torch.no_grad():
+        encoder.network.get_parameter("out.weight").normal_()
+    assert not torch.allclose(encoder(left + right), encoder(left) + encoder(right) - encoder(zero), atol=0.1)
+
+
+@pytest.mark.parametrize(("features", "dropped"), [(4, 1 / 66), (128, 1 / 4), (1152, 0.45)])
+def test_the_more_inputs_there_are_the_more_are_dropped_in_training(features: int, dropped: float) -> None:
+    encoder = EncoderConfig(backbone="residual_mlp").build((features,))
+    with torch.no_grad():  # the output is the first input
+        for parameter in encoder.network.get_submodule("linear").parameters():
+            parameter.zero_()
+        encoder.network.get_parameter("linear.weight")[:, 0] = 1
+    torch.manual_seed(0)
+    ones = torch.ones(4000, features)
+    found = encoder(ones)[:, 0].detach()
+    assert float((found == 0).float().mean()) == pytest.approx(dropped, abs=0.03)
+    assert float(found.max()) == pytest.approx(1 / (1 - dropped))
+    assert encoder.eval()(ones)[:, 0].eq(1).all()
+
+
+def test_only_the_network_for_features_starts_linear() -> None:
+    others = {name: EncoderConfig(backbone=name).build((3, 28, 28)) for name in SMALL}
+    assert {name for name, encoder in others.items() if encoder.starts_linear} == {"residual_mlp"}
+    assert {name: EncoderConfig(backbone=name).kind for name in ("residual_mlp", "mlp", "resnet50")} == {
+        "residual_mlp": "features",
+        "mlp": "small",
+        "resnet50": "large",
+    }
 
 
 def test_the_small_cnn_matches_domainbed() -> None:

@@ -38,6 +38,16 @@ def plain_experts(experts: Experts) -> Iterable[nn.Sequential]:
         yield nn.Sequential(layers[0], nn.GELU(), layers[1])
 
 
+def test_a_residual_head_adds_its_features_to_the_mixture(head: MessiHead, features: torch.Tensor) -> None:
+    residual = MessiHead(WIDTH, num_classes=5, num_experts=EXPERTS, residual=True)
+    residual.load_state_dict(head.state_dict())
+    plain, added = head(features), residual(features)
+    torch.testing.assert_close(added.mixture, plain.mixture + features)
+    torch.testing.assert_close(added.logits, head.classifier(plain.mixture + features))
+    assert torch.equal(added.experts, plain.experts), "what is aligned is the same"
+    assert torch.equal(added.routing, plain.routing)
+
+
 @pytest.mark.parametrize(("width", "expected"), [(384, 7_091_718), (192, 1_776_390)])
 def test_router_and_six_experts_have_the_papers_parameter_counts(width: int, expected: int) -> None:
     with torch.device("meta"):

@@ -50,7 +50,10 @@ def test_a_layer_of_a_small_network_is_a_convolution_or_linear_layer_with_its_no
         "mlp": {1: 2, 3: 1},
         "identity": {},
     }
-    assert expected.keys() == SMALL.keys()
+    assert expected.keys() == SMALL.keys() - {"residual_mlp"}
+    depths = {"hidden": 3, "linear": 2, "out": 1}
+    network = EncoderConfig(backbone="residual_mlp").build((3, 28, 28)).network
+    assert by_name(network) == {f"{part}.{kind}": n for part, n in depths.items() for kind in ("weight", "bias")}
     for backbone, layers in expected.items():
         network = EncoderConfig(backbone=backbone).build((3, 28, 28)).network
         names = {f"{number}.{kind}": below for number, below in layers.items() for kind in ("weight", "bias")}

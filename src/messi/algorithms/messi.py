@@ -107,6 +107,7 @@ class MESSI(LossAlgorithm):
             expert_ratio=config.expert_ratio,
             expert_dropout=config.expert_dropout,
             normalised=config.normalised_experts,
+            residual=self.encoder.starts_linear,
             load_biased=config.load_rate > 0,
         )
         self.register_buffer("load", torch.full((config.num_experts,), 1 / config.num_experts))

@@ -82,7 +82,8 @@ def _protocols() -> list[Row]:
         row: Row = {"setting": setting}
         for name, protocol in PROTOCOLS.items():
             head = HEAD.filled_from(HEAD_SCHEDULE)
-            special = {"small images": protocol.small_images, "tune head": head, **protocol.by_data}
+            special = {"small images": protocol.small_images, "features": protocol.features, "tune head": head}
+            special |= protocol.by_data
             values = {data: getattr(training, setting) for data, training in special.items()}
             others = [f"{data} {value}" for data, value in values.items() if value is not None]
             row[name] = "; ".join([str(getattr(protocol.default, setting)), *others])

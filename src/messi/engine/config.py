@@ -46,7 +46,7 @@ class RunConfig(Config):
         pretrained = self.encoder.pretrained and backbone not in SMALL
         encoder = dataclasses.replace(self.encoder, backbone=backbone, pretrained=pretrained)
         encoder.check()
-        training = self.training.filled_from(self._protocol_training(backbone))
+        training = self.training.filled_from(self._protocol_training(encoder))
         resolved = dataclasses.replace(self, encoder=encoder, training=training)
         resolved.check_tuning()
         return resolved
@@ -72,7 +72,7 @@ class RunConfig(Config):
 
     def deviations(self) -> dict[str, Any]:
         """Return the settings of a resolved config that differ from its protocol's."""
-        stated = self._protocol_training(str(self.encoder.backbone))
+        stated = self._protocol_training(self.encoder)
         values = {name: getattr(self.training, name) for name in TrainingConfig.open_fields()}
         return {name: value for name, value in values.items() if value != getattr(stated, name)}
 
@@ -83,8 +83,7 @@ class RunConfig(Config):
         method = short_name(self.algorithm.name)
         return folder_name(f"{self.data.name}_{method}_{target}_seed{self.seed}_{self.fingerprint()}")
 
-    def _protocol_training(self, backbone: str) -> TrainingConfig:
-        encoder = self.encoder
-        stated = protocol_training(self.protocol, self.data.name, small=backbone in SMALL, tuning=encoder.tuning.kind)
-        plain = encoder.tuning.kind == "head" and encoder.views == 1
+    def _protocol_training(self, encoder: EncoderConfig) -> TrainingConfig:
+        stated = protocol_training(self.protocol, self.data.name, encoder.kind)
+        plain = encoder.kind == "frozen" and encoder.views == 1
         return stated.filled_from(TrainingConfig(augmentation="none" if plain else self.data.augmentation))

@@ -16,14 +16,17 @@ from typing import Literal
 
 from messi.core.errors import unknown_name
 from messi.engine.training_config import TrainingConfig
-from messi.models.tuning import TuningKind
+from messi.models.encoder import EncoderKind
 
 ProtocolName = Literal["messi", "domainbed", "swad", "gmoe"]
+
+FEATURES = TrainingConfig(steps=300, evaluate_every=20, batch_per_domain=32, learning_rate=2e-3, weight_decay=0.0)
+"""The same for all sizes of data: selection by validation stops early where data are few (docs/feature_study.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """The settings of a protocol; ``by_data`` takes precedence over ``default``, and ``small_images`` over both.
+    """The settings of a protocol; ``by_data`` takes precedence over ``default``, and those of the encoder over both.
 
     The papers train whole networks; ``HEAD`` and ``LORA_RATE`` adapt their settings if only a part of an encoder does.
     """
@@ -34,16 +37,17 @@ class Protocol:
     """Settings for single data sets, by name."""
     small_images: TrainingConfig
     """Settings for the small encoders."""
+    features: TrainingConfig = FEATURES
+    """Settings for the encoder of features; no paper states any."""
 
-    def training(self, data: str, *, small: bool, tuning: TuningKind = "full") -> TrainingConfig:
-        """Return the settings for a data set, with a small encoder or a large one of which a part may be frozen."""
+    def training(self, data: str, kind: EncoderKind) -> TrainingConfig:
+        """Return the settings for a data set and a kind of encoder."""
+        by_kind = {"small": self.small_images, "features": self.features, "frozen": HEAD}
         special = self.by_data.get(data, TrainingConfig())
-        if small:
-            return self.small_images.filled_from(special).filled_from(self.default)
-        if tuning == "head":
-            return HEAD.filled_from(special).filled_from(HEAD_SCHEDULE).filled_from(self.default)
-        stated = TrainingConfig().filled_from(special).filled_from(self.default)
-        if tuning == "lora":
+        if kind == "frozen":
+            special = special.filled_from(HEAD_SCHEDULE)
+        stated = by_kind.get(kind, TrainingConfig()).filled_from(special).filled_from(self.default)
+        if kind == "low rank":
             return dataclasses.replace(stated, learning_rate=LORA_RATE * stated.learning_rate)
         return stated
 
@@ -138,8 +142,8 @@ PROTOCOLS: Mapping[ProtocolName, Protocol] = {
 
 
 @functools.cache  # a plan resolves thousands of configs
-def protocol_training(name: ProtocolName, data: str, *, small: bool, tuning: TuningKind = "full") -> TrainingConfig:
-    """Return the settings of a protocol for a data set, with a small encoder or a large one."""
+def protocol_training(name: ProtocolName, data: str, kind: EncoderKind = "large") -> TrainingConfig:
+    """Return the settings of a protocol for a data set and a kind of encoder."""
     if name not in PROTOCOLS:
         raise unknown_name("protocol", name, PROTOCOLS)
-    return PROTOCOLS[name].training(data, small=small, tuning=tuning)
+    return PROTOCOLS[name].training(data, kind)

@@ -17,10 +17,19 @@ from messi.core.errors import MessiError
 from messi.models import lora, resnet_v1  # noqa: F401 (the latter registers itself with timm)
 from messi.models.fused.replace import fuse
 from messi.models.pretrained import cached_if_unreachable, load_weights
-from messi.models.small import identity, mlp, small_cnn, tiny_cnn
-from messi.models.tuning import FULL, Tuning, fully_trained, last_blocks, parse_tuning
+from messi.models.small import ResidualMLP, identity, mlp, residual_mlp, small_cnn, tiny_cnn
+from messi.models.tuning import FULL, Tuning, TuningKind, fully_trained, last_blocks, parse_tuning
 
-SMALL = {"identity": identity, "mlp": mlp, "small_cnn": small_cnn, "tiny_cnn": tiny_cnn}
+SMALL = {
+    "identity": identity,
+    "mlp": mlp,
+    "residual_mlp": residual_mlp,
+    "small_cnn": small_cnn,
+    "tiny_cnn": tiny_cnn,
+}
+EncoderKind = Literal["large", "frozen", "low rank", "small", "features"]
+"""Kinds of encoders with settings of their own: timm models, by the part that trains, small networks, and the network
+for features."""
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -29,7 +38,8 @@ class EncoderConfig(Config):
     """The network that turns an input into one feature vector."""
 
     backbone: str | None = None
-    """A timm model such as deit_small_patch16_224, or small_cnn, tiny_cnn, mlp, identity; default: set by the data."""
+    """A timm model such as deit_small_patch16_224, or residual_mlp, mlp, identity, small_cnn or tiny_cnn; default: set
+    by the data."""
     pretrained: bool = True
     """Start a timm model from its published weights."""
     weights: str | None = None
@@ -61,6 +71,16 @@ class EncoderConfig(Config):
     def tuning(self) -> Tuning:
         """Which part of the encoder trains."""
         return parse_tuning(self.tune)
+
+    @property
+    def kind(self) -> EncoderKind:
+        """Which settings a protocol has for this encoder."""
+        if self.backbone == "residual_mlp":
+            return "features"
+        if self.backbone in SMALL:
+            return "small"
+        tuned: dict[TuningKind, EncoderKind] = {"head": "frozen", "lora": "low rank"}
+        return tuned.get(self.tuning.kind, "large")
 
     def input_spec(self, data_shape: tuple[int, ...]) -> InputSpec:
         """Return the input format of this encoder for data whose raw inputs have ``data_shape``."""
@@ -134,7 +154,7 @@ class EncoderConfig(Config):
     def _timm_model(self, input_shape: tuple[int, ...]) -> Any:
         self.check()
         if len(input_shape) != 3:
-            raise MessiError(f"The backbone '{self.backbone}' takes images; use 'mlp' for features.")
+            raise MessiError(f"The backbone '{self.backbone}' takes images; use 'residual_mlp' for features.")
         download = self.pretrained and not self.weights
         try:
             with cached_if_unreachable() if download else contextlib.nullcontext():
@@ -156,6 +176,8 @@ class Encoder(nn.Module):
     def __init__(self, network: nn.Module, width: int, *, frozen_batch_norm: bool = False) -> None:
         super().__init__()
         self.network, self.width = network, width
+        self.starts_linear = isinstance(network, ResidualMLP)
+        """Whether the network is a linear map before training; MESSI's experts then add to its features."""
         self._frozen_batch_norm = frozen_batch_norm
         self._frozen: list[nn.Parameter] = []
         """The parameters whose training is suspended for some steps."""

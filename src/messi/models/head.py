@@ -37,19 +37,21 @@ class MessiHead(nn.Module):
         expert_ratio: float = 4.0,
         expert_dropout: float = 0.0,
         normalised: bool = False,
+        residual: bool = False,
         load_biased: bool = False,
     ) -> None:
         """Create a head; by default the paper's.
 
         Every expert has ``expert_ratio * width`` hidden units and, in training, dropout between its layers.
-        ``normalised`` divides each expert's output by its root mean square. ``load_biased`` adds a bias to the router's
-        logits that no gradient trains; :meth:`move_load_bias` does.
+        ``normalised`` divides each expert's output by its root mean square. ``residual`` adds the features to the
+        mixture, so that the experts refine a linear classifier instead of replacing it. ``load_biased`` adds a bias to
+        the router's logits that no gradient trains; :meth:`move_load_bias` does.
         """
         super().__init__()
         self.router = nn.Linear(width, num_experts)
         self.experts = Experts.initialised(width, num_experts, ratio=expert_ratio, dropout=expert_dropout)
         self.classifier = nn.Linear(width, num_classes)
-        self._normalised = normalised
+        self._normalised, self._residual = normalised, residual
         # A parameter, because averages of weights contain parameters only.
         self.load_bias = nn.Parameter(torch.zeros(num_experts), requires_grad=False) if load_biased else None
 
@@ -63,6 +65,8 @@ class MessiHead(nn.Module):
         if self._normalised:
             experts = unit_rms(experts)
         mixture = torch.einsum("bm,mbd->bd", routing.to(experts.dtype), experts)
+        if self._residual:
+            mixture = features + mixture
         return HeadOutput(logits=self.classifier(mixture), routing=routing, experts=experts, mixture=mixture)
 
     @torch.no_grad()

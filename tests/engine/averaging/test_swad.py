@@ -105,7 +105,7 @@ def test_the_result_is_that_of_the_averaged_model(tmp_path: Path) -> None:
 
 def test_the_tolerance_is_lower_for_vlcs_in_every_protocol() -> None:
     for protocol in PROTOCOLS.values():
-        stated = {d: protocol.training(d, small=False).swad_tolerance for d in ("pacs", "vlcs")}
+        stated = {d: protocol.training(d, "large").swad_tolerance for d in ("pacs", "vlcs")}
         assert stated == {"pacs": 0.3, "vlcs": 0.2}
 
 

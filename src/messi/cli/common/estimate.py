@@ -90,8 +90,7 @@ def faster_on_a_cpu(config: RunConfig) -> str:
     encoder, method = config.encoder, ALGORITHMS.load(config.algorithm.name)
     options = []
     if encoder.backbone not in SMALL:
-        # Both attributes exist where --tune does.
-        trains_all = getattr(encoder, "tune", "full") == "full" and "head" in getattr(method, "tunings", ())
+        trains_all = encoder.tune == "full" and "head" in method.tunings
         if trains_all and (encoder.pretrained or encoder.weights):
             options.append("--tune head (encodes every image once)")
         if encoder.backbone != _SMALLEST:

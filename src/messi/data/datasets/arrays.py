@@ -24,7 +24,7 @@ from messi.data.progress import DataProgress
 class Arrays(DataConfig):
     """Your own arrays in an .npz file: features [N, F] or uint8 images, with N labels and N domains."""
 
-    backbone: ClassVar[str] = "mlp"
+    backbone: ClassVar[str] = "residual_mlp"
     augmentation: ClassVar[Augmentation] = "none"
     earlier: ClassVar[Mapping[str, Any]] = {"scaling": "none"}
 

@@ -25,7 +25,7 @@ from messi.data.progress import DataProgress
 class FeatureTable(DataConfig):
     """Your own CSV, TSV or Parquet table: a column of classes, a column of domains, and columns of features."""
 
-    backbone: ClassVar[str] = "mlp"
+    backbone: ClassVar[str] = "residual_mlp"
     augmentation: ClassVar[Augmentation] = "none"
     location_fields: ClassVar[tuple[str, ...]] = ("path", "vectors")
 
