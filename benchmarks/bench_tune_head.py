@@ -33,7 +33,7 @@ from messi.engine.loop import RunParts
 from messi.models.encoder import Encoder, EncoderConfig
 
 BACKBONE, SECOND = "deit_tiny_patch16_224", "coral"
-STEPS, FEW = 10, 4
+STEPS, FEW, ROUNDING = 10, 4, 1e-4
 LIMITS = {"messi": 600, SECOND: 180}
 
 
@@ -52,6 +52,7 @@ def main() -> None:
         os.environ["MESSI_HOME"] = str(folder / "home")
         few = subset(options.data, folder / "few", FEW)
         errors = {one.name: compare(few, weights, one) for one in (MESSI.Config(), ERM.Config())}
+        assert max(errors.values()) < ROUNDING
         data = subset(options.data, folder / "PACS", options.images) if options.images else options.data.resolve()
         number = sum(1 for _ in data.glob("*/*/*"))
         seconds = {method: train(folder, data, weights, method, schedule) for method in LIMITS}
