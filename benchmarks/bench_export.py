@@ -81,8 +81,8 @@ def make_sides(method: str, images: list[Tensor], folder: Path) -> Sides:
     with torch.no_grad():
         logits = algorithm.predict(prepare(Images.pack(images[:: max(len(images) // 64, 1)]), spec)).logits
         scale = 3 / logits.std(0)
-        classifier.weight.mul_(scale[:, None])  # type: ignore[union-attr, operator]
-        classifier.bias.copy_((classifier.bias - logits.mean(0)) * scale)  # type: ignore[union-attr, operator]
+        classifier.weight.mul_(scale[:, None])  # type: ignore[operator]
+        classifier.bias.copy_((classifier.bias - logits.mean(0)) * scale)  # type: ignore[operator]
     description = ModelDescription(
         config=config.resolved().to_dict(),
         version=version(),

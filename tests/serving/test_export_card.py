@@ -30,7 +30,8 @@ def run_program(card: Path, **changes: str) -> tuple[str, dict[str, Any]]:
     for before, after in changes.items():
         assert before in program
         program = program.replace(before, after)
-    printed, names = io.StringIO(), {}
+    printed = io.StringIO()
+    names: dict[str, Any] = {}
     with contextlib.redirect_stdout(printed):
         exec(compile(program, str(card), "exec"), names)  # noqa: S102 (our own card)
     return printed.getvalue(), names

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from messi.core.run_documents import Share
+from messi.core.records import Share
 
 NEIGHBOURS = 3
 _TINY = 1e-12

@@ -66,8 +66,8 @@ def _accuracy(facts: Facts) -> str:
         parts.append(_table(("held-out domain", "accuracy %", "model"), own + others))
         parts.append(f"Measured once, after the model was selected, on this part of the domain: {result.target_part}.")
     if result and result.source_val:
-        own = [(_code(domain), f"{100 * accuracy:.1f}") for domain, accuracy in result.source_val.items()]
-        parts.append(_table(("source domain, validation part", "accuracy %"), own))
+        validated = [(_code(domain), f"{100 * accuracy:.1f}") for domain, accuracy in result.source_val.items()]
+        parts.append(_table(("source domain, validation part", "accuracy %"), validated))
     if not (known.expected or (result and result.target)):
         parts.append(
             "The accuracy on a new domain is **not known**: no held-out domain was measured with this model"
