@@ -44,6 +44,7 @@ def test_the_experts_add_to_the_network_for_features_and_replace_that_of_every_o
         algorithm = MESSI(MESSI.Config(), task=task, encoder=EncoderConfig(backbone=backbone))
         found = algorithm.inspect(inputs)
         assert found.experts is not None
+        assert found.encoded is not None
         mixed = torch.einsum("bm,mbd->bd", found.experts.routing, found.experts.outputs)
         torch.testing.assert_close(found.classified, mixed + found.encoded if adds else mixed, msg=backbone)
 
