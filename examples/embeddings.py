@@ -34,11 +34,11 @@ if __name__ == "__main__":
 
     data = messi.FeatureTable(path="digits.csv", vectors="embeddings.npy")
     training = messi.TrainingConfig(steps=150, learning_rate=3e-3)
-    for backbone in ("identity", "mlp"):
+    for backbone in ("identity", "residual_mlp"):
         config = messi.RunConfig(
             data=data, target=("dark",), encoder=messi.EncoderConfig(backbone=backbone), training=training
         )
         result = messi.run(config, out=f"runs/digits_{backbone}")
         print(f"{backbone}: accuracy on the dark camera {result.target['dark']:.2f}")
-    answers = messi.load("runs/digits_mlp").predict(encode(images[:5]))
+    answers = messi.load("runs/digits_residual_mlp").predict(encode(images[:5]))
     print("predicted", *answers.labels, "for", *digits.target[:5])

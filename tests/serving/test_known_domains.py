@@ -39,7 +39,7 @@ def test_the_bank_is_the_validation_part_and_is_built_once(run: Path) -> None:
 def test_features_of_one_pass_change_no_bit_of_the_prediction(run: Path, image_run: Path) -> None:
     model = load(run)
     files = sorted((image_run / "images").rglob("*.png"))[:9]
-    inputs = model._ready(files, torch.device("cpu"))
+    inputs = model.prepare_images(files, torch.device("cpu"))
     prediction, features = predict_and_encode(model.algorithm, [inputs])
     assert features is not None
     assert torch.equal(features, model.algorithm.inspect(inputs).encoded.detach())  # type: ignore[union-attr]

@@ -20,7 +20,7 @@ from messi.data.augment import Parameters, draw_parameters, prepare_augmented
 from messi.data.examples import Examples
 from messi.data.feature_files import Encoding, FeatureFiles
 from messi.data.images import Images
-from messi.data.placement import fetch, place, to_device
+from messi.data.placement import fetch, image_device, place, to_device
 from messi.data.preprocess import prepare
 from messi.data.progress import DataProgress, LogProgress
 from messi.engine.async_writer import AsyncWriter, Snapshot
@@ -99,20 +99,21 @@ def _encode(
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield the features [views, n, width] of each part; the batches of a part do not depend on the other parts."""
     size, views, spec = batch_size(device), range(files.encoding.views), files.encoding.spec
+    preparing = image_device(device)
     batches = [
         (part, view, start) for part in parts for view in views for start in range(0, len(files.rows(part)), size)
     ]
     chosen = (images.select(_rows(files, part, start, size)) for part, _, start in batches)
     found: list[Tensor] = []
-    for (part, view, start), raw in zip(batches, fetch(chosen, device), strict=True):
+    for (part, view, start), raw in zip(batches, fetch(chosen, preparing), strict=True):
         if start == 0:
-            parameters = _parameters(files, part, view, images, device)
+            parameters = _parameters(files, part, view, images, preparing)
         if parameters is None:
             inputs = prepare(raw, spec)
         else:
             inputs = prepare_augmented(raw, parameters[start : start + size], spec)
         with torch.inference_mode(), autocast(device):
-            found.append(encoder(inputs).float())
+            found.append(encoder(to_device(inputs, device)).float())
         if view == views[-1] and start + size >= len(files.rows(part)):
             yield part, torch.cat(found).unflatten(0, (len(views), -1))
             found = []

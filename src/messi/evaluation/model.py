@@ -101,7 +101,9 @@ class Model:
         if len(self.spec.shape) == 1:
             batches: Iterable[Tensor] = (batch.to(device) for batch in self.encode(inputs).split(size))
         elif isinstance(inputs, Sequence | Tensor):
-            batches = (self._ready(inputs[start : start + size], device) for start in range(0, len(inputs), size))
+            batches = (
+                self.prepare_images(inputs[start : start + size], device) for start in range(0, len(inputs), size)
+            )
         else:
             raise MessiError("This model takes images; give files, PIL images or uint8 tensors, not rows of features.")
         output = predict(self.algorithm, batches)
@@ -144,7 +146,7 @@ class Model:
         """Read an image file with the number of channels that the model takes."""
         return read_picture(Path(path), channels=self._channels)
 
-    def _ready(self, images: Sequence[Input] | Tensor, device: torch.device) -> Tensor:
+    def prepare_images(self, images: Sequence[Input] | Tensor, device: torch.device) -> Tensor:
         """Return images as the encoder takes them; they are prepared on the device if kernels run there."""
         raw = [self._raw(image) for image in images]
         place = image_device(device)

@@ -5,9 +5,6 @@ from torch import Tensor
 
 from messi.algorithms.common.inference import batch_size
 from messi.core.errors import MessiError
-from messi.data.images import Images
-from messi.data.placement import to_device
-from messi.data.preprocess import prepare
 from messi.diagnostics.novelty import Judgement
 from messi.evaluation.model import Model
 from messi.evaluation.predict import predict_and_encode
@@ -53,8 +50,7 @@ class Predictor:
     def _ready(self, inputs: list[Tensor]) -> Tensor:
         if len(self.model.spec.shape) == 1:
             return torch.stack(inputs).to(self.device)
-        there = [to_device(image, self.device) for image in inputs]
-        return prepare(Images.pack(there).to(self.device), self.model.spec)
+        return self.model.prepare_images(inputs, self.device)
 
     def _likeness(self, judged: Judgement | None, place: int) -> Likeness | None:
         if judged is None or self.known is None:
