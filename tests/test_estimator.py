@@ -139,7 +139,7 @@ def test_settings_of_the_method_are_parameters(data: tuple[Any, Any, Any]) -> No
 
 def test_grid_search_over_held_out_domains(data: tuple[Any, Any, Any]) -> None:
     x, y, domains = data
-    grid = {"algorithm__ssi_weight": np.array([0.0, 0.1]), "steps": np.array([5, 40])}
+    grid = {"algorithm__ssi_weight": np.array([0.0, 0.1]), "steps": np.array([1, 40])}
     with config_context(enable_metadata_routing=True):
         estimator = messi.DomainClassifier(**QUICK, random_state=0).set_fit_request(domains=True)
         search = GridSearchCV(estimator, grid, cv=LeaveOneGroupOut(), error_score="raise")

@@ -10,8 +10,9 @@ import tyro
 
 from messi.algorithms.common.base import ALGORITHMS
 from messi.api import run
+from messi.cli.common.encoder_options import add_encoder_options, chosen_encoder
 from messi.cli.common.estimate import Estimate, faster_on_a_cpu
-from messi.cli.common.options import FLAT, add_encoder_options, chosen_encoder, shown_as
+from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import say
 from messi.cli.common.progress import data_progress, progress
 from messi.cli.common.results import print_held_out, print_results

@@ -35,6 +35,20 @@ PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Values of C, of which the validation part of the source domains selects one."""
 LOGISTIC, BASELINE = "logistic regression", "erm"
 _INTERVAL = ("difference", "2.5 %", "97.5 %")
+SETS = {
+    "abalone": ("0", "1", "2"),
+    "adult": ("federal_gov", "incorporated", "local_gov", "private", "self_employed", "state_gov"),
+    "flights": ("EWR", "JFK", "LGA"),
+    "gas_drift": ("batch1", "batch2", "batch3", "batch4-5", "batch6", "batch8-9"),
+    "heart": ("cleveland", "hungarian", "switzerland", "va"),
+    "office_caltech": ("amazon", "caltech10", "dslr", "webcam"),
+    "penguins": ("Adelie", "Chinstrap", "Gentoo"),
+    "reviews": ("books", "dvd", "electro", "kitchen"),
+    "sentences": ("amazon_cells", "imdb", "yelp"),
+    "titanic": ("1st", "2nd", "3rd"),
+    "vowel": ("speakers0-2", "speakers12-14", "speakers3-5", "speakers6-8", "speakers9-11"),
+}
+"""The sets of the study and their domains."""
 
 
 # Measuring: with the data of a run.
@@ -135,16 +149,16 @@ class FeatureDefaults(Experiment):
 
     @property
     def _sets(self) -> tuple[str, ...]:
-        found = tuple(sorted(file.stem for file in Path(self.path).glob("*.npz")))
-        if not found and not self.sets:
-            raise MessiError(f"There are no .npz files in {self.path}; name the folder of the sets with --path.")
-        return self.sets or found
+        return self.sets or tuple(sorted(file.stem for file in Path(self.path).glob("*.npz"))) or tuple(SETS)
 
     def _data(self, name: str) -> Arrays:
         return Arrays(path=str(Path(self.path) / f"{name}.npz"))
 
     def _targets(self, name: str) -> list[str]:
-        return sorted(map(str, set(read_npz(Path(self._data(name).path), ["domains"])["domains"].tolist())))
+        file = Path(self._data(name).path)
+        if not file.exists() and name in SETS:  # the plan can be listed without the data
+            return list(SETS[name])
+        return sorted(map(str, set(read_npz(file, ["domains"])["domains"].tolist())))
 
     def _logistic(self, results: Results) -> dict[str, dict[tuple[str, int], float]]:
         """Return the accuracy of logistic regression in percent, by set, target and seed."""

@@ -44,9 +44,11 @@ class Batcher(Generic[_Input, _Answer]):
         self._arrived.set()
         try:
             return await asyncio.gather(*futures)
-        finally:  # a request that failed or was given up leaves nothing behind
+        except BaseException:  # a request that failed or was given up leaves nothing behind, and no place taken
             for future in futures:
                 future.cancel()
+            self._queue = deque(entry for entry in self._queue if not entry[1].done())
+            raise
 
     async def __aenter__(self) -> "Batcher[_Input, _Answer]":
         self._worker = asyncio.create_task(self._work())

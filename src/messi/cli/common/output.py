@@ -59,7 +59,7 @@ class NoteHandler(logging.Handler):
         note(record.getMessage())
 
 
-def print_rows(rows: Sequence[Row], form: Format = "table") -> None:
+def print_rows(rows: Iterable[Row], form: Format = "table") -> None:
     """Print rows that all have the same keys."""
     if form == "json":
         text = json.dumps([{key: _json_value(value) for key, value in row.items()} for row in rows], indent=2)
@@ -67,7 +67,7 @@ def print_rows(rows: Sequence[Row], form: Format = "table") -> None:
     elif form == "csv":
         write_csv(sys.stdout, rows)
     else:
-        _print_table(rows)
+        _print_table(list(rows))
 
 
 def write_csv(file: TextIO, rows: Iterable[Row], delimiter: str = ",") -> None:

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import tyro
 
-from messi.cli.common.options import add_encoder_options, chosen_encoder, shown_as
+from messi.cli.common.encoder_options import add_encoder_options, chosen_encoder
+from messi.cli.common.options import shown_as
 from messi.cli.common.output import Row, print_rows, say
 from messi.cli.common.plan_progress import plan_progress
 from messi.cli.common.progress import data_progress

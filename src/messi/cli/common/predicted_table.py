@@ -1,6 +1,5 @@
 """Predictions for the rows of a table, next to its own columns."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,10 +76,8 @@ def show_table(table: "pyarrow.Table", form: Format, out: Path | None) -> None:
     """Write a table to a file, or print it."""
     if out:
         write_table(table, out)
-    elif form == "csv":
-        write_csv(sys.stdout, _plain_rows(table))
     else:
-        print_rows(list(_plain_rows(table)), form)
+        print_rows(_plain_rows(table), form)
 
 
 def write_table(table: "pyarrow.Table", out: Path) -> None:
