@@ -97,9 +97,9 @@ def chromium() -> str:
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(chromium: str) -> "Iterator[Browser]":
-    """Start one browser for all tests."""
+    """Start one browser for the tests of a file: Playwright runs an event loop, which would disturb other tests."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
     with sync_playwright() as playwright:

@@ -25,9 +25,10 @@ class Blocked(Predictor):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model, None)
-        self.may_work, self.fails = threading.Event(), False
+        self.works, self.may_work, self.fails = threading.Event(), threading.Event(), False
 
     def __call__(self, inputs: list[ReadyInput]) -> list[Answer | Exception]:
+        self.works.set()
         assert self.may_work.wait(20)
         if self.fails:
             raise RuntimeError("secret details")
@@ -41,7 +42,7 @@ def blocked(image_run: Path) -> Blocked:
 
 @pytest.fixture
 def client(blocked: Blocked) -> Iterator[httpx.Client]:
-    app = make_app(blocked, Limits(queue=3, seconds=2), no_warning_because="It is a test.")
+    app = make_app(blocked, Limits(queue=3, seconds=3), no_warning_because="It is a test.")
     with serving_here(app) as url, httpx.Client(base_url=url, timeout=30) as made:
         yield made
         blocked.may_work.set()
@@ -55,13 +56,16 @@ def test_a_full_queue_is_503_and_a_late_answer_504(blocked: Blocked, client: htt
 
     start = time.monotonic()
     with ThreadPoolExecutor(10) as threads:
-        replies = list(threads.map(ask, range(10)))
+        first = threads.submit(ask, 0)
+        assert blocked.works.wait(2)  # from now on, the model is busy and the queue empty
+        others = threads.map(ask, range(9))
+    replies = [first.result(), *others]
     assert time.monotonic() - start < 10
     late = [reply for reply in replies if reply.status_code == 504]
     refused = [reply for reply in replies if reply.status_code == 503]
     assert len(late) + len(refused) == 10
-    assert 3 <= len(late) <= 4  # one with the model, three in the queue
-    assert all("no answer within 2 s" in sentence(reply, 504) for reply in late)
+    assert len(late) == 4  # one with the model, three in the queue
+    assert all("no answer within 3 s" in sentence(reply, 504) for reply in late)
     assert all("more requests than it can answer" in sentence(reply, 503) for reply in refused)
     assert all(reply.headers["retry-after"] == "1" for reply in refused)
     blocked.may_work.set()
