@@ -14,6 +14,7 @@ import messi
 from messi.core.errors import MessiError
 from messi.serving.export_card import card
 from messi.serving.export_facts import Facts
+from messi.serving.known_domains import known_domains
 from tests.command import messi as messi_command
 
 from .stage import COMPARE, REPRODUCE, TRAIN, TRAIN_FEATURES, TRAIN_HEAD, TRAIN_ROWS, config_of
@@ -138,6 +139,14 @@ def _described() -> str:
     return card(Facts.of(Path("runs/done"), messi.load("runs/done"), None), "onnx", "model.onnx")
 
 
+def _judged() -> Any:
+    """Return what a service says about inputs, besides their class."""
+    run = Path("runs/features")
+    known = known_domains(run, messi.load(run))
+    judged = known.bank.judge(known.bank.features)
+    return known.names, known.threshold, known.quality, judged.distance.tolist(), judged.nearest.tolist()
+
+
 def _exported(out: str) -> Any:
     return Path("exported.md").read_text(), "within" in out
 
@@ -219,6 +228,7 @@ STORE: list[Command | Call] = [
 ENCODED: list[Command | Call] = [
     Command("train head", (*TRAIN_HEAD, "--steps", "2", "--out", "runs/new"), _trained("runs/new")),
 ]
+SERVED: list[Command | Call] = [Call("serve", _judged)]
 PICTURE: list[Command | Call] = [*_data("images"), PREDICT, EVALUATE, TRAIN_AGAIN]
 TABLE: list[Command | Call] = [*_data("table.csv"), _evaluate("runs/done", "--data", "table.csv")]
 FEATURES: list[Command | Call] = [

@@ -97,6 +97,7 @@ def subjects(stage: Stage) -> list[Subject]:
         Subject("comparison/final", {"model.safetensors": "tensors"}, commands.FINAL),
         Subject(store, STORE, commands.STORE, other),
         Subject(_encoded("runs/head"), ENCODED, commands.ENCODED, _encoded("runs/other_head")),
+        Subject("runs/features", {"novelty.safetensors": "tensors"}, commands.SERVED, "runs/other_features"),
         Subject("images/paint/cat", {"0.png": "binary"}, commands.PICTURE, rule="safe", hostile=hostile.PICTURES),
         Subject(".", {"features.npz": "binary"}, commands.FEATURES, rule="safe", hostile=hostile.ARCHIVES),
         Subject(".", {"table.csv": "binary"}, commands.TABLE, rule="safe", hostile=hostile.TABLES),

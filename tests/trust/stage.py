@@ -22,8 +22,10 @@ from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.interrupt import Interrupted
 from messi.engine.run import run
+from messi.evaluation.model import load
 from messi.experiments.common import ablation
 from messi.experiments.common.benchmarks import Benchmark
+from messi.serving.known_domains import known_domains
 from messi.sweeps.launchers.local import Local
 from messi.sweeps.one_run import do_run
 from messi.sweeps.plan import Outcome, Plan
@@ -148,14 +150,15 @@ def _make_data(root: Path) -> None:
 
 
 def _make_runs() -> None:
-    """Train two runs that differ only in the seed, two on features, two with frozen encoders and half a run.
+    """Train two runs that differ only in the seed, three on features, two with frozen encoders and half a run.
 
-    Decode two stores; run two plans.
+    Decode two stores; run two plans; encode what a service of two runs compares inputs with.
     """
     for arguments in (
         [*TRAIN, "--out", "runs/done"],
         [*TRAIN, "--out", "runs/other", "--seed", "1"],
         [*TRAIN_FEATURES, "--out", "runs/features"],
+        [*TRAIN_FEATURES, "--out", "runs/other_features", "--seed", "1"],
         [*TRAIN_ROWS, "--out", "runs/rows"],
         [*TRAIN_HEAD, "--out", "runs/head"],
         [*TRAIN_HEAD, "--data", "others", "--out", "runs/other_head"],
@@ -165,6 +168,8 @@ def _make_runs() -> None:
         COMPARE,
     ):
         assert main(list(arguments)) == 0, arguments
+    for name in ("features", "other_features"):
+        known_domains(Path("runs", name), load(Path("runs", name)))
     with pytest.raises(Interrupted):
         run(config_of([*TRAIN]), out="runs/half", device="cpu", observers=[_Stopper()])
 
