@@ -78,7 +78,8 @@ def test_an_image_unlike_the_training_domains_gets_a_clear_warning(images: Serve
 
 
 def test_the_page_can_be_used_by_keyboard_and_is_labelled(images: Served, page: Page) -> None:
-    page.on("filechooser", lambda _: None)  # the browser reports choosers from now on; below it might be too late
+    # Enabled before the page loads: if enabled just before the key press, the event was sometimes missed.
+    page.on("filechooser", lambda _: None)
     page.goto(images.server.url)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "file"
