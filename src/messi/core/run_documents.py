@@ -113,7 +113,7 @@ class AveragedScores:
 
 @dataclass(frozen=True, kw_only=True)
 class BetterStep:
-    """A single step whose weights score higher on the validation data than the average does, by the selection rule."""
+    """A single step that scores clearly higher than the average by the selection rule; its weights are the model."""
 
     step: Count
     score: Share
@@ -143,7 +143,7 @@ class Result:
     averaged_runs: tuple[AveragedScores, ...] = ()
     """For the average of several runs: the results of each, in the order of ``run.json``."""
     better_step: BetterStep | None = None
-    """None if no single step scored higher than the average, or if nothing was averaged."""
+    """None if no single step was clearly better than the average, or if nothing was averaged."""
     source_val: dict[str, Share] = field(default_factory=dict)
     target: dict[str, Share] = field(default_factory=dict)
     class_scores: dict[str, dict[str, ClassScores]] = field(default_factory=dict)

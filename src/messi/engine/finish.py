@@ -52,12 +52,10 @@ class Chosen:
 
 def finish(parts: RunParts) -> None:
     """Finish a run after its last step."""
-    if parts.averager:
-        chosen = install_average(parts, parts.averager)
+    chosen = choose(parts)
+    if chosen.averaged:  # a selected step was saved when it was evaluated
         weights = Snapshot(plain_state(parts.algorithm)).wait()
         save_model(parts.folder.model, weights, model_description(parts, chosen.step, chosen.averaged_steps))
-    else:  # the model was saved when the step was evaluated
-        chosen = select_step(parts)
     finish_with(parts, chosen)
 
 
@@ -84,13 +82,25 @@ def finish_with(parts: RunParts, chosen: Chosen) -> None:
     parts.folder.finish(result, parts.metrics.writer.checksum)
 
 
-def select_step(parts: TrainingParts) -> Chosen:
-    """Select the step whose weights become the model."""
-    selected = select(parts.metrics.evaluations, parts.config.training.selection)
+def choose(parts: TrainingParts) -> Chosen:
+    """Choose the average, which the method then has, or a step: without averaging, or if it is clearly better."""
+    rule, metrics = parts.config.training.selection, parts.metrics
+    if parts.averager:
+        average = _install_average(parts, parts.averager)
+        for role in validation_roles(parts):
+            measure(parts, role, average.step, averaged=True)
+        better = better_step(metrics.evaluations, rule)
+        if better is None:
+            return average
+        LogProgress().noted(
+            f"The model has the weights of step {better.step}: {better.comparison}. The average probably includes "
+            "steps from before the model had learned; train for more steps."
+        )
+    selected = select(metrics.evaluations, rule)
     return Chosen(selected.rule, selected.step)
 
 
-def install_average(parts: TrainingParts, averager: Averager) -> Chosen:
+def _install_average(parts: TrainingParts, averager: Averager) -> Chosen:
     """Give the averaged weights to the method, with BatchNorm statistics that fit them."""
     average = averager.average()
     averager.install(average)
@@ -105,9 +115,9 @@ def _evaluate(parts: RunParts, chosen: Chosen) -> dict[Role, dict[int, Predictio
     """Predict validation and test data, and record what was not recorded during training."""
     predictions: dict[Role, dict[int, Predictions]] = {}
     for role in validation_roles(parts):
-        if chosen.averaged:
+        if chosen.averaged_runs:
             predictions[role] = measure(parts, role, chosen.step, averaged=True)
-        else:  # recorded when the step was evaluated
+        else:  # recorded when the step or the average was evaluated
             predictions[role] = predict_role(parts.algorithm, parts.loader, role)
     predictions["source_test"] = measure(parts, "source_test", chosen.step, averaged=chosen.averaged)
     start = time.perf_counter()  # the device is idle: all predictions so far were waited for
@@ -127,12 +137,8 @@ def _result(parts: RunParts, chosen: Chosen) -> Result:
     roles = [record for record in records if isinstance(record, RoleRecord)]
     average = parts.description.average
     varied = average.runs[0].settings if average else ()  # these are settings of single runs, not of their average
-    better = better_step(parts.metrics.evaluations, config.training.selection) if chosen.averaged_steps else None
-    if better:
-        LogProgress().noted(
-            f"A single step scores higher than the average: {better.comparison}; train for more steps, or average from "
-            "a later step with --averaging ma and a higher --average-from."
-        )
+    compared = parts.averager is not None and average is None
+    better = better_step(parts.metrics.evaluations, config.training.selection) if compared else None
     return Result(
         selection=chosen.selection,
         validation=RULES[config.training.selection].role,

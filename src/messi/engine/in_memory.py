@@ -7,7 +7,7 @@ from messi.data.examples import Examples
 from messi.engine.async_writer import Snapshot
 from messi.engine.build import build_training, fitted_spec, pick_device, split_of
 from messi.engine.config import RunConfig
-from messi.engine.finish import Chosen, install_average, select_step
+from messi.engine.finish import Chosen, choose
 from messi.engine.loop import TrainingParts, advance, begin_training, model_description, remaining_steps
 from messi.engine.metrics_log import Metrics
 from messi.engine.observers import Stopwatch
@@ -55,7 +55,7 @@ def _train(parts: TrainingParts) -> Chosen:
             parts.metrics.check(step)
         if selected:
             best = Snapshot(parts.algorithm.state_dict())
-    if parts.averager:
-        return install_average(parts, parts.averager)
-    parts.algorithm.load_state_dict(best.wait())
-    return select_step(parts)
+    chosen = choose(parts)
+    if not chosen.averaged:
+        parts.algorithm.load_state_dict(best.wait())
+    return chosen

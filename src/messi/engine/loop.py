@@ -39,7 +39,7 @@ class TrainingParts:
     algorithm: Algorithm
     stepper: AdamStepper
     averager: Averager | None
-    """None if the weights of a single step become the model."""
+    """None if weights are not averaged."""
     loader: Loader
     metrics: Metrics
     stopwatch: Stopwatch
@@ -157,7 +157,7 @@ def validation_roles(parts: TrainingParts) -> list[Role]:
 
 
 def _evaluate_and_select(parts: TrainingParts, step: int) -> bool:
-    """Evaluate the model and return whether it is the best so far; with averaged weights, no step is selected."""
+    """Evaluate the model and return whether it is the best so far."""
     metrics, rule = parts.metrics, parts.config.training.selection
     parts.stopwatch.pause()
     for role in validation_roles(parts):
@@ -170,7 +170,6 @@ def _evaluate_and_select(parts: TrainingParts, step: int) -> bool:
         parts.averager.end_segment(step, statistics.fmean(record.loss for record in records))
         if parts.averager.ended and metrics.rows:
             metrics.flush(step)
-        return False
     return select(metrics.evaluations, rule).step == step
 
 

@@ -1,5 +1,6 @@
 """Which step's model to keep: rules that are pure functions of records and may read only the role they declare."""
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -94,7 +95,8 @@ class SelectionConfig(Config):
     """Select by accuracy on validation data of the source domains or of unseen domains, or by macro F1 on the latter.
 
     Accuracy is the mean over domains; macro F1 is computed over all examples together, as in WILDS. With
-    --averaging no step is selected; SWAD finds its valley by the loss on the same data. DomainBed's oracle keeps the
+    --averaging a step is only selected if it is clearly better than the average; SWAD finds its valley by the loss on
+    the same data. DomainBed's oracle keeps the
     last step and measures the rest of the target, by which 'messi tune --rule oracle' chooses between runs."""
 
 
@@ -123,8 +125,14 @@ def select(records: Iterable[Record], rule: str = "source_val", *, averaged: boo
 
 
 def better_step(records: Sequence[Record], rule: str) -> BetterStep | None:
-    """Return the step that a rule would have selected, if it scores higher than the averaged weights."""
+    """Return the step that a rule selects, if it scores clearly higher than the averaged weights.
+
+    Clearly: by more than two standard errors of the average's score, taken as a share of the validation examples.
+    """
     single, average = select(records, rule), select(records, rule, averaged=True)
-    if single.score <= average.score:
+    role = RULES[rule].role
+    counts = (r.count for r in records if isinstance(r, RoleRecord) and r.averaged and r.role == role)
+    error = math.sqrt(average.score * (1 - average.score) / next(counts))
+    if single.score <= average.score + 2 * error:
         return None
     return BetterStep(step=single.step, score=single.score, average=average.score)

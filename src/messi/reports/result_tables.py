@@ -39,7 +39,7 @@ class ResultRow:
     averaged_runs: str
     """How many runs were averaged, such as "3 of 5"; empty for a run that was trained."""
     better_step: BetterStep | None
-    """A single step that scores higher on the validation data than the average."""
+    """The single step that became the model because it is clearly better than the average."""
     validation: float
     """The mean over domains of the accuracy on the validation data used for selection."""
     validation_count: int

@@ -1,5 +1,6 @@
 """Runs with each kind of average: where it starts, interruptions, and a single step that scores higher."""
 
+import dataclasses
 import logging
 import signal
 from collections.abc import Callable
@@ -8,17 +9,22 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+import torch
 
 from messi.cli.main import main
 from messi.core.errors import MessiError
-from messi.core.records import EvaluationRecord
+from messi.core.records import EvaluationRecord, Record, RoleRecord
+from messi.core.run_documents import BetterStep
 from messi.core.rundir import RunDir
+from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.averaging import running
 from messi.engine.averaging.choice import first_averaged_step
-from messi.engine.config import TrainingConfig
+from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.in_memory import train_in_memory
 from messi.engine.interrupt import Interrupted
 from messi.engine.run import run
-from messi.evaluation.selection import select
+from messi.evaluation.model import load
+from messi.evaluation.selection import better_step, select
 
 from .helpers import ENDED, FILES, Stops, config_of, result_of
 
@@ -109,27 +115,78 @@ def test_a_killed_command_resumes_to_the_same_bits_and_its_report_names_the_step
     assert f"{first} to {last} (mean) of 23" in (tmp_path / "run" / "report.html").read_text()
 
 
-TOO_EARLY = "--averaging ma --average-from 0 --learning-rate 0.03 --steps 12 --evaluate-every 4"
+TOO_EARLY: dict[str, Any] = {"averaging": "ma", "average_from": 0.0, "learning_rate": 0.03, "steps": 24}
+"""The mean over a short training from its first step lags far behind the last step."""
 
 
-def test_a_step_that_scores_higher_than_the_average_is_reported_everywhere(
+def too_early() -> RunConfig:
+    return dataclasses.replace(config_of(**TOO_EARLY), data=TwoSubsets(per_domain=200))
+
+
+def test_a_step_that_is_clearly_better_than_the_average_becomes_the_model_and_everybody_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The mean over a short training from its first step lags behind the last step."""
-    data = "--data two_subsets --per-domain 60 --target b2 --algorithm erm --batch-per-domain 8 --device cpu"
-    assert main(["train", *data.split(), *TOO_EARLY.split(), "--out", str(tmp_path / "run")]) == 0
+    data = "--data two_subsets --per-domain 200 --target b2 --algorithm erm --batch-per-domain 8 --device cpu"
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in TOO_EARLY.items()]
+    more = ["--evaluate-every=4", "--log-every=3", "--out", str(tmp_path / "run")]
+    assert main(["train", *data.split(), *options, *more]) == 0
     printed = capsys.readouterr()
-    better = result_of(tmp_path / "run")["better_step"]
+    plain = run(
+        dataclasses.replace(too_early(), training=dataclasses.replace(too_early().training, averaging="none")),
+        out=tmp_path / "plain",
+        device="cpu",
+    )
+    result, same = result_of(tmp_path / "run"), result_of(plain.path)
+    for name in ("selection", "selected_step", "averaged_steps", "source_val", "target", "roles"):
+        assert result[name] == same[name]
+    one, other = (load(path).algorithm.state_dict() for path in (tmp_path / "run", plain.path))
+    assert all(torch.equal(one[name], other[name]) for name in other)
     records = RunDir(tmp_path / "run").read_records()
-    best = select(records)
-    averaged = [r for r in records if isinstance(r, EvaluationRecord) and r.averaged and r.role == "source_val"]
-    mean = sum(record.accuracy for record in averaged) / len(averaged)
-    assert better == {"step": best.step, "score": best.score, "average": pytest.approx(mean)}
-    assert best.score > mean
-    text = f"step {best.step} alone scores {100 * best.score:.1f} % on validation and the average {100 * mean:.1f} %"
+    best, average = select(records), select(records, averaged=True)
+    assert result["better_step"] == {"step": best.step, "score": best.score, "average": average.score}
+    text = f"step {best.step} alone scores {100 * best.score:.1f} % on validation and the average "
+    assert f"The model has the weights of step {best.step}: {text}" in " ".join(printed.err.split())
     assert text in printed.out
-    assert f"{text}; train for more steps" in printed.err
     assert text in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_in_memory_too_the_better_step_becomes_the_model(tmp_path: Path) -> None:
+    config = dataclasses.replace(too_early(), target=())
+    saved = load(run(config, out=tmp_path / "run", device="cpu").path)
+    model = train_in_memory(config, config.data.load(), device="cpu")
+    assert (model.description.step, model.description.averaged_steps) == (24, None)
+    assert saved.description.step == 24
+    expected = saved.algorithm.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in model.algorithm.state_dict().items())
+
+
+def test_a_run_killed_while_it_finishes_makes_the_same_choice(tmp_path: Path) -> None:
+    """The file of the model has the selected step when the average is compared, also the second time."""
+    for name, options in (("step", TOO_EARLY), ("average", {**TOO_EARLY, "average_from": 0.9})):
+        config = dataclasses.replace(too_early(), training=config_of(**options).training)
+        whole = run(config, out=tmp_path / name / "whole", device="cpu").path
+        again = run(config, out=tmp_path / name / "again", device="cpu").path
+        for file in ("result.json", "diagnostics.json", "timing.json"):
+            (again / file).unlink()
+        run(config, out=again, device="cpu")
+        assert (result_of(whole)["averaged_steps"] is None) == (name == "step")
+        for file in FILES:
+            assert (again / file).read_bytes() == (whole / file).read_bytes(), (name, file)
+
+
+@pytest.mark.parametrize(("single", "is_better"), [(0.80, False), (0.879, False), (0.881, True)])
+def test_clearly_better_means_by_two_standard_errors(single: float, is_better: bool) -> None:
+    """With 100 examples and an average that scores 0.8, the standard error is 0.04."""
+
+    def records(score: float, *, averaged: bool) -> list[Record]:
+        of: dict[str, Any] = {"role": "source_val", "step": 8, "accuracy": score, "averaged": averaged}
+        return [
+            EvaluationRecord(domain="a", count=100, loss=0.5, **of),
+            RoleRecord(count=100, macro_f1=score, **of),
+        ]
+
+    found = better_step([*records(single, averaged=False), *records(0.8, averaged=True)], "source_val")
+    assert found == (BetterStep(step=8, score=single, average=0.8) if is_better else None)
 
 
 def test_an_average_that_is_as_good_as_any_step_has_no_note(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

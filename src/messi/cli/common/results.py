@@ -46,7 +46,7 @@ def _print_table(rows: Sequence[Row]) -> None:
 
 
 def _print_better_steps(results: Sequence[ResultRow]) -> None:
-    """Print the runs in which a single step scores higher than the average."""
+    """Print the runs in which a single step was clearly better than the average, and so became the model."""
     for result in results:
         if result.better_step:
             say(f" {result.label}: {result.better_step.comparison}", "")

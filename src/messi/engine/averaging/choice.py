@@ -17,7 +17,7 @@ def first_averaged_step(config: TrainingConfig) -> int:
 
 
 def make_averager(module: nn.Module, config: TrainingConfig, *, num_classes: int) -> Averager | None:
-    """Return the averager of a module's weights, or None if the weights of a single step become the model."""
+    """Return the averager of a module's weights, or None if they are not averaged."""
     first = first_averaged_step(config)
     match config.averaging:
         case "none":
