@@ -144,20 +144,31 @@ def test_training_in_bfloat16_follows_training_on_the_cpu(tmp_path: Path) -> Non
 @pytest.mark.filterwarnings("ignore:The step of MESSI cannot be captured")
 @pytest.mark.parametrize("backbone", ["small_cnn", "deit_tiny_patch16_224"])
 def test_a_run_with_disabled_kernels_follows_the_one_with_kernels(tmp_path: Path, backbone: str) -> None:
-    """Images are then prepared on the CPU, and torch and timm compute the rest in bfloat16."""
-    wanted = dataclasses.replace(config(5), encoder=EncoderConfig(backbone=backbone, pretrained=False))
+    """Images are then prepared on the CPU, and torch and timm compute the rest in bfloat16.
+
+    The learning rate is that of fine-tuning: with 1e-3 the loss of a transformer jumps up in the fourth step, which
+    turns differences of 1e-3 into 5 %.
+    """
+    settings = dataclasses.replace(config(5).training, learning_rate=3e-5)
+    encoder = EncoderConfig(backbone=backbone, pretrained=False)
+    wanted = dataclasses.replace(config(5), encoder=encoder, training=settings)
     with gpu_kernels.disabled():
         without = terms(run(wanted, out=tmp_path / "without", device="cuda").path)
     for one, other in zip(without, terms(run(wanted, out=tmp_path / "with", device="cuda").path), strict=True):
-        assert other["cls"] == pytest.approx(one["cls"], rel=0.02)
-        assert other["ssi"] == pytest.approx(one["ssi"], rel=0.1)
+        assert other["cls"] == pytest.approx(one["cls"], rel=5e-3)
+        assert other["ssi"] == pytest.approx(one["ssi"], rel=0.05)
 
 
 def test_a_run_on_an_old_gpu_trains_in_float32_and_predicts_in_float16(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its eager steps follow those of the CPU closely, and so do its predictions."""
+    """Its eager steps follow those of the CPU closely, and so do its predictions.
+
+    An old GPU has no TF32, which on this one rounds the products of convolutions to 11 bits.
+    """
     cpu = run(config(5), out=tmp_path / "cpu", device="cpu")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     monkeypatch.setattr(hardware, "_has_bfloat16", lambda _: False)
     hardware.hardware_of.cache_clear()
@@ -167,7 +178,7 @@ def test_a_run_on_an_old_gpu_trains_in_float32_and_predicts_in_float16(
     finally:
         hardware.hardware_of.cache_clear()
     for one, other in zip(terms(cpu.path), terms(old.path), strict=True):
-        assert other == pytest.approx(one, rel=2e-3, abs=1e-6)
+        assert other == pytest.approx(one, rel=1e-3, abs=1e-6)
     assert old.target == pytest.approx(cpu.target, abs=0.01)
 
 
