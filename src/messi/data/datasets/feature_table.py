@@ -58,7 +58,7 @@ class FeatureTable(DataConfig):
         return self._load(columns)
 
     def _load(self, known: Sequence[Column] | None) -> Examples:
-        from messi.data.cells import Source, read_known, read_names, read_rows  # noqa: PLC0415 (slow to import)
+        from messi.data.cells import Kind, Source, read_known, read_names, read_rows  # noqa: PLC0415 (slow to import)
 
         path = Path(self.path)
         columns, source = read_columns(path), Source(self.path, FIRST_ROW)
@@ -72,8 +72,9 @@ class FeatureTable(DataConfig):
             names, indices = read_names(columns[self.split_column], self.split_column, source)
             parts = tuple(names[index] for index in indices.tolist())
         if known is None:
-            chosen, kinds = self._chosen(path, columns), dict.fromkeys(self.categories, "categories")
-            rows = read_rows(chosen, source, kinds=kinds, named=self.categories) if chosen else None  # type: ignore[arg-type]
+            chosen = self._chosen(path, columns)
+            kinds: dict[str, Kind] = dict.fromkeys(self.categories, "categories")
+            rows = read_rows(chosen, source, kinds=kinds, named=self.categories) if chosen else None
             rows = self._with_vectors(rows, len(labels))
         else:
             own = [column for column in known if not (self.vectors and column.name.startswith("vectors["))]

@@ -60,7 +60,8 @@ def _read_csv(path: Path) -> Columns:
     _require_memory(path, path.stat().st_size * _GROWTH if path.exists() else 0)
     lines = _csv_rows(path)
     header = next(lines)
-    text, chunks = pyarrow.string(), [[] for _ in header]  # type: ignore[var-annotated]
+    text = pyarrow.string()
+    chunks: list[list[pyarrow.Array]] = [[] for _ in header]
     while rows := list(itertools.islice(lines, _AT_ONCE)):
         for chunk, cells in zip(chunks, zip(*rows, strict=True), strict=True):
             chunk.append(pyarrow.array(cells, text))
