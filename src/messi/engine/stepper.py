@@ -68,13 +68,12 @@ class AdamStepper:
                 f"probe_steps requires parameters outside the encoder, but {type(algorithm).__name__} has none; omit "
                 "--probe-steps."
             )
-        on_gpu = self.device.type == "cuda"
         self.optimizers = {
             name: torch.optim.Adam(
                 _settings(group, config, below_head),
                 betas=group.betas,
-                fused=on_gpu or None,
-                capturable=on_gpu,  # counts its steps on the device
+                fused=self.device.type in ("cuda", "cpu") or None,
+                capturable=self.device.type == "cuda",  # counts its steps on the device
             )
             for name, group in algorithm.groups().items()
         }
