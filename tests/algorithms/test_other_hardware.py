@@ -21,8 +21,8 @@ def test_predictions_in_float16_are_those_in_float32(name: str, monkeypatch: pyt
     algorithm, inputs = make(name), separable(name, 0).inputs
     exact = predict(algorithm, [inputs])
     monkeypatch.setattr(inference, "hardware_of", lambda _: Hardware(kind="cuda", capability=(7, 5)))
-    assert inference.autocast(inputs.device).fast_dtype == torch.float16
-    assert not inference.autocast(inputs.device, training=True)._enabled
+    assert inference.autocast(algorithm, inputs.device).fast_dtype == torch.float16
+    assert not inference.autocast(algorithm, inputs.device, training=True)._enabled
     half = predict(algorithm, [inputs])
     assert half.logits.dtype == torch.float32
     assert not torch.equal(half.logits, exact.logits)

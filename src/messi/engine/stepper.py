@@ -136,7 +136,7 @@ class AdamStepper:
 
     def _differentiate(self, loss: Callable[[], LossTerms]) -> LossTerms:
         """Add the gradient of a loss to the parameters' gradients."""
-        with autocast(self.device, training=True):
+        with autocast(self._algorithm, self.device, training=True):
             terms = loss()
         total(terms).backward()
         # Detached: their graph would keep this step's memory and CUDA stream alive in the next step.

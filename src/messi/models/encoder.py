@@ -82,6 +82,11 @@ class EncoderConfig(Config):
         tuned: dict[TuningKind, EncoderKind] = {"head": "frozen", "lora": "low rank"}
         return tuned.get(self.tuning.kind, "large")
 
+    @property
+    def sees_images(self) -> bool:
+        """Whether the network looks at images as such, with convolutions or patches."""
+        return self.backbone not in SMALL or self.backbone in ("small_cnn", "tiny_cnn")
+
     def input_spec(self, data_shape: tuple[int, ...]) -> InputSpec:
         """Return the input format of this encoder for data whose raw inputs have ``data_shape``."""
         if len(data_shape) == 1:
