@@ -37,6 +37,7 @@ from messi.algorithms.common.base import AlgorithmConfig
 from messi.algorithms.coral import CORAL
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI
+from messi.cli.main import keep_freed_memory
 from messi.core.batch import Batch
 from messi.core.hardware import hardware_of
 from messi.core.precision import StatedPrecision
@@ -272,6 +273,7 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help="save the table under benchmarks/results")
     options = parser.parse_args()
     torch.set_num_threads(THREADS)
+    keep_freed_memory()  # for both sides, as the command line does
     with tempfile.TemporaryDirectory() as name, deterministic():
         os.environ["MESSI_HOME"] = f"{name}/home"
         make_jpegs(Path(name) / "jpegs")

@@ -203,7 +203,7 @@ def test_info_says_what_runs_and_why(
     assert printed()["training precision"] == "float32 (this CPU has neither AVX512-BF16 nor AMX)"
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "DEFAULT")
     machine.has(amx=True)
-    assert printed()["prediction precision"] == "bfloat16 (features: float32)"
+    assert printed()["prediction precision"] == "bfloat16 (tiny_cnn and features: float32)"
 
     machine.has(1, capability=(9, 0))
     new = printed()

@@ -40,9 +40,9 @@ def bfloat16(monkeypatch: pytest.MonkeyPatch) -> Has:
 
 
 def on_digits(precision: StatedPrecision | None = None) -> RunConfig:
-    data = RotatedColoredMNIST(environments=6, num_sources=2)
-    training = TrainingConfig(steps=6, evaluate_every=3, log_every=1, batch_per_domain=4)
-    encoder = EncoderConfig(backbone="tiny_cnn")
+    data = RotatedColoredMNIST(environments=18, num_sources=2, budget=60)
+    training = TrainingConfig(steps=4, evaluate_every=2, log_every=1, batch_per_domain=2)
+    encoder = EncoderConfig(backbone="test_vit", pretrained=False, image_size=32)
     return RunConfig(
         data=data, target=(data.test_domain,), encoder=encoder, training=training, precision=precision
     ).resolved()
@@ -57,7 +57,7 @@ def test_a_run_keeps_the_precision_in_which_it_began(bfloat16: Has, tmp_path: Pa
     config = on_digits()
     bfloat16(True)
     run(config, out=tmp_path / "whole", device="cpu")
-    run_until(config, 3, out=tmp_path / "moved", device="cpu")
+    run_until(config, 2, out=tmp_path / "moved", device="cpu")
     assert RunDir(tmp_path / "moved").read_description().precision == Precision.stated("bfloat16")
     bfloat16(False)
     run(config, out=tmp_path / "moved", device="cpu")
@@ -108,7 +108,7 @@ def test_only_a_stated_precision_is_part_of_the_config() -> None:
 
 def test_a_run_that_another_process_began_in_another_precision_is_refused(tmp_path: Path) -> None:
     folder = RunDir(tmp_path / "run")
-    run_until(on_digits(), 3, out=folder.path, device="cpu")
+    run_until(on_digits(), 2, out=folder.path, device="cpu")
     description = folder.read_description()
     with pytest.raises(MessiError, match=r"began the run .* in another precision; repeat the command"):
         folder.begin(dataclasses.replace(description, precision=Precision.stated("bfloat16")))
@@ -117,15 +117,16 @@ def test_a_run_that_another_process_began_in_another_precision_is_refused(tmp_pa
 @pytest.mark.parametrize(
     ("encoder", "training", "prediction"),
     [
-        (EncoderConfig(backbone="tiny_cnn"), "bfloat16", "bfloat16"),
+        (EncoderConfig(backbone="small_cnn"), "bfloat16", "bfloat16"),
         (EncoderConfig(backbone="test_vit"), "bfloat16", "bfloat16"),
         (EncoderConfig(backbone="test_vit", tune="lora:2"), "bfloat16", "bfloat16"),
         (EncoderConfig(backbone="test_vit", tune="head"), "float32", "bfloat16"),
+        (EncoderConfig(backbone="tiny_cnn"), "float32", "float32"),
         (EncoderConfig(backbone="residual_mlp"), "float32", "float32"),
         (EncoderConfig(backbone="identity"), "float32", "float32"),
     ],
 )
-def test_on_a_cpu_bfloat16_is_the_default_of_networks_over_images(
+def test_on_a_cpu_bfloat16_is_the_default_of_large_networks(
     bfloat16: Has, encoder: EncoderConfig, training: str, prediction: str
 ) -> None:
     bfloat16(True)

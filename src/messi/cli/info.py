@@ -45,7 +45,7 @@ def _used_on(device: torch.device) -> dict[str, str]:
 
 def _precision(name: str, device: torch.device) -> str:
     if device.type == "cpu":
-        reason = "features: float32" if name == "bfloat16" else "this CPU has neither AVX512-BF16 nor AMX"
+        reason = "tiny_cnn and features: float32" if name == "bfloat16" else "this CPU has neither AVX512-BF16 nor AMX"
     elif name == "bfloat16":
         return name
     else:

@@ -17,17 +17,16 @@ def batch_size(device: torch.device) -> int:
 
 
 def choose_precision(encoder: EncoderConfig, device: torch.device, stated: StatedPrecision | None = None) -> Precision:
-    """Return the stated precision; by default that of the device, where it makes this encoder faster.
+    """Return the stated precision; by default that of the device, but on a CPU only for encoders that it makes faster.
 
-    On a CPU, bfloat16 makes networks over images faster. The products of features are so small that the conversions
-    take longer; a frozen encoder leaves only such products to train.
+    A frozen encoder encodes images in it, and leaves only small products to train, in float32.
     """
     if stated:
         return Precision.stated(stated)
     precision = hardware_of(device).precision
-    if device.type != "cpu" or (encoder.sees_images and encoder.tuning.kind != "head"):
+    if device.type != "cpu" or (encoder.gains_from_bfloat16 and encoder.tuning.kind != "head"):
         return precision
-    return Precision(training="float32", prediction=precision.prediction if encoder.sees_images else "float32")
+    return Precision(training="float32", prediction=precision.prediction if encoder.gains_from_bfloat16 else "float32")
 
 
 def autocast(algorithm: Algorithm, device: torch.device, *, training: bool = False) -> torch.autocast:
