@@ -106,13 +106,13 @@ def test_facts_are_read_from_torch_once(machine: Machine, monkeypatch: pytest.Mo
 
 
 def test_a_cpu_computes_in_bfloat16_by_its_instruction_set(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(limit: str | None = None, **instructions: bool) -> bool:
+    def found(limit: str | None = None, *, avx512_bf16: bool = False, amx: bool = False) -> bool:
         hardware_of.cache_clear()
         if limit is None:
             monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
         else:
             monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-        machine.has(**instructions)
+        machine.has(avx512_bf16=avx512_bf16, amx=amx)
         return hardware_of(torch.device("cpu")).bfloat16
 
     assert found("AVX512_CORE_BF16", avx512_bf16=True)

@@ -96,6 +96,16 @@ def test_a_stated_precision_wins_over_the_hardware_in_training_and_prediction(bf
     assert load(tmp_path / "default", precision="float32").algorithm.precision == Precision.stated("float32")
 
 
+def test_emulated_bfloat16_is_announced(bfloat16: Has, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    noted = "The run computes in bfloat16, which this device emulates: expect it to be slow."
+    bfloat16(True)
+    run_until(on_digits(), 2, out=tmp_path / "run", device="cpu")
+    assert noted not in caplog.messages
+    bfloat16(False)
+    run(on_digits(), out=tmp_path / "run", device="cpu")
+    assert noted in caplog.messages
+
+
 def test_only_a_stated_precision_is_part_of_the_config() -> None:
     default, stated = on_digits(), on_digits("bfloat16")
     assert "precision" not in default.to_dict()

@@ -114,6 +114,8 @@ def build_training(  # noqa: PLR0913 (what a run and an estimator have in common
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     algorithm = _initialised(config, task, start)
     algorithm.precision = precision or choose_precision(config.encoder, device, config.precision)
+    if "bfloat16" in vars(algorithm.precision).values() and not hardware_of(device).bfloat16:
+        LogProgress().noted("The run computes in bfloat16, which this device emulates: expect it to be slow.")
     description = dataclasses.replace(
         _describe(config, examples, split),
         start=start.checksum if start else None,
