@@ -19,13 +19,13 @@ def parse(description: str) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def show(result: str, *, name: str, title: str, save: bool) -> None:
-    """Print a table, and save it with --save."""
+def show(result: str, *, name: str, title: str, save: bool, options: str = "--save") -> None:
+    """Print a table, and save it with --save; ``options`` are those of the command that repeats it."""
     print(result)
     if save:
         today = datetime.datetime.now(datetime.UTC).date()
         path = Path(__file__).parent / "results" / f"{name}_{today}.md"
-        command = f"python benchmarks/{Path(sys.argv[0]).name} --save"
+        command = f"python benchmarks/{Path(sys.argv[0]).name} {options}"
         path.write_text(f"# {title}, {today}\n\n    {command}\n\n{result}")
 
 

@@ -182,6 +182,15 @@ def test_a_run_on_an_old_gpu_trains_in_float32_and_predicts_in_float16(
     assert old.target == pytest.approx(cpu.target, abs=0.01)
 
 
+def test_a_run_in_float32_follows_the_cpu_captured_and_eager(tmp_path: Path) -> None:
+    wanted = dataclasses.replace(config(8), precision="float32")
+    cpu, captured = (run(wanted, out=tmp_path / device, device=device) for device in ("cpu", "cuda"))
+    eager = run(wanted, out=tmp_path / "eager", device="cuda", capture=False)
+    assert terms(captured.path) == terms(eager.path)
+    for one, other in zip(terms(cpu.path), terms(captured.path), strict=True):
+        assert other == pytest.approx(one, rel=2e-3, abs=1e-6)
+
+
 def test_a_model_trained_on_the_gpu_predicts_the_same_on_the_cpu(tmp_path: Path) -> None:
     result = run(config(40), out=tmp_path / "run", device="cuda")
     examples = config(1).data.load()

@@ -22,8 +22,9 @@ MI300 = Hardware(kind="cuda", name="MI300X", rocm=True, triton=True, bfloat16=Tr
 OLD_AMD = Hardware(kind="cuda", name="MI25", rocm=True, triton=True)
 APPLE = Hardware(kind="mps", name="Apple GPU")
 PROCESSOR = Hardware(kind="cpu")
+NEW_PROCESSOR = Hardware(kind="cpu", bfloat16=True)
 
-FLOAT32, FLOAT16, BFLOAT16 = torch.float32, torch.float16, torch.bfloat16
+FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
 
 
 @pytest.mark.parametrize(
@@ -37,14 +38,15 @@ FLOAT32, FLOAT16, BFLOAT16 = torch.float32, torch.float16, torch.bfloat16
         (OLD_AMD, "the kernels are not tested on AMD GPUs", FLOAT32, FLOAT16),
         (APPLE, "the kernels require an NVIDIA GPU", FLOAT32, FLOAT32),
         (PROCESSOR, "no GPU", FLOAT32, FLOAT32),
+        (NEW_PROCESSOR, "no GPU", BFLOAT16, BFLOAT16),
     ],
-    ids=["H200", "A100", "T4", "no Triton", "AMD", "old AMD", "Apple", "CPU"],
+    ids=["H200", "A100", "T4", "no Triton", "AMD", "old AMD", "Apple", "CPU", "new CPU"],
 )
 def test_the_hardware_decides_about_kernels_and_precision(
-    given: Hardware, reason: str, training: torch.dtype, prediction: torch.dtype
+    given: Hardware, reason: str, training: str, prediction: str
 ) -> None:
     assert given.why_no_kernels == reason
-    assert (given.training_dtype, given.prediction_dtype) == (training, prediction)
+    assert (given.precision.training, given.precision.prediction) == (training, prediction)
 
 
 class Machine:
@@ -55,7 +57,14 @@ class Machine:
         hardware_of.cache_clear()
 
     def has(
-        self, gpus: int = 0, *, capability: tuple[int, int] = (8, 0), hip: str | None = None, mps: bool = False
+        self,
+        gpus: int = 0,
+        *,
+        capability: tuple[int, int] = (8, 0),
+        hip: str | None = None,
+        mps: bool = False,
+        avx512_bf16: bool = False,
+        amx: bool = False,
     ) -> None:
         cuda = torch.cuda
         self._patch.setattr(cuda, "device_count", lambda: gpus)
@@ -65,6 +74,8 @@ class Machine:
         self._patch.setattr(hardware, "_has_bfloat16", lambda _: hip is not None or capability >= (8, 0))
         self._patch.setattr(torch.version, "hip", hip)
         self._patch.setattr(torch.backends.mps, "is_available", lambda: mps)
+        self._patch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512_bf16)
+        self._patch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
 
 
 @pytest.fixture
@@ -92,6 +103,27 @@ def test_facts_are_read_from_torch_once(machine: Machine, monkeypatch: pytest.Mo
     assert facts("cuda") == ("cuda", None, True, True, True)
     assert facts("mps") == ("mps", None, False, False, False)
     assert facts("cpu") == ("cpu", None, False, False, False)
+
+
+def test_a_cpu_computes_in_bfloat16_by_its_instruction_set(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(limit: str | None = None, *, avx512_bf16: bool = False, amx: bool = False) -> bool:
+        hardware_of.cache_clear()
+        if limit is None:
+            monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
+        else:
+            monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+        machine.has(avx512_bf16=avx512_bf16, amx=amx)
+        return hardware_of(torch.device("cpu")).bfloat16
+
+    assert found("AVX512_CORE_BF16", avx512_bf16=True)
+    assert found("default", amx=True)
+    assert not found("AVX512_CORE_VNNI", avx512_bf16=True, amx=True)
+    assert not found("avx2", avx512_bf16=True)
+    assert not found("AVX512_CORE_AMX")
+    assert found(avx512_bf16=True)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "")
+    assert not found("", avx512_bf16=True)
 
 
 def test_the_default_device_is_cuda_then_mps_then_the_cpu(machine: Machine) -> None:
@@ -166,6 +198,12 @@ def test_info_says_what_runs_and_why(
     assert (apple["device"], apple["gpu"]) == ("mps (Apple GPU)", "Apple GPU")
     assert apple["training precision"] == "float32 (bfloat16 is not tested on this GPU)"
     assert apple["training step"] == "eager (the kernels require an NVIDIA GPU)"
+
+    machine.has()
+    assert printed()["training precision"] == "float32 (this CPU has neither AVX512-BF16 nor AMX)"
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "DEFAULT")
+    machine.has(amx=True)
+    assert printed()["prediction precision"] == "bfloat16 (tiny_cnn and features: float32)"
 
     machine.has(1, capability=(9, 0))
     new = printed()

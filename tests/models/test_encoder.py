@@ -214,3 +214,25 @@ def test_a_config_without_an_image_size_is_read_as_before() -> None:
     config = EncoderConfig(backbone="tiny_cnn")
     written = {key: value for key, value in config.to_dict().items() if key != "image_size"}
     assert EncoderConfig.from_dict(written) == config
+
+
+@pytest.mark.parametrize(
+    ("backbone", "shape", "faster"),
+    [("tiny_cnn", (2, 28, 28), True), ("test_resnet", (3, 64, 64), True), ("test_vit", (3, 160, 160), False)],
+)
+def test_convolutions_on_a_cpu_get_channels_last_and_give_the_same_function(
+    backbone: str, shape: tuple[int, ...], faster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    encoder, images = EncoderConfig(backbone=backbone, pretrained=False).build(shape).eval(), torch.randn(4, *shape)
+    orders = []
+    first = next(module for module in encoder.modules() if isinstance(module, nn.Conv2d))
+    first.register_forward_pre_hook(
+        lambda _, inputs: orders.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
+    )
+    torch.testing.assert_close(encoder(images), encoder.network(images), rtol=1e-4, atol=1e-5)
+    assert orders == [faster and torch.backends.mkldnn.is_available(), False]
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    plain = EncoderConfig(backbone=backbone, pretrained=False).build(shape).eval()
+    plain.load_state_dict(encoder.state_dict())
+    assert torch.equal(plain(images), plain.network(images))

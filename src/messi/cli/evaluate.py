@@ -8,6 +8,7 @@ import tyro
 
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import Format, Row, print_rows
+from messi.core.precision import StatedPrecision
 from messi.data.datasets.common.base import DataConfig
 from messi.data.find import find_data
 from messi.engine.evaluate import evaluate_run
@@ -27,6 +28,7 @@ def main(arguments: list[str]) -> int:
         data: Annotated[str | None, shown_as("DATA")] = None,  # noqa: ARG001 (read above, shown here)
         algorithm: Annotated[Path | None, shown_as("FILE")] = None,
         device: Annotated[str | None, shown_as("DEVICE")] = None,
+        precision: StatedPrecision | None = None,
         form: Annotated[Format, tyro.conf.arg(name="format")] = "table",
         config: Annotated[DataConfig | None, tyro.conf.arg(name="")] = default,
     ) -> int:
@@ -40,11 +42,12 @@ def main(arguments: list[str]) -> int:
             data: Other data, anything that 'messi train --data' accepts; add --help after it to see its options.
             algorithm: The file of your own method. It is executed, so name only files that you trust.
             device: Such as cpu or cuda:0; by default a GPU if there is one.
+            precision: Number format of the network; by default that which the run stated, or else that of the device.
             form: Table, CSV or JSON.
             config: Options of the other data.
 
         """
-        records = evaluate_run(run, data=config, device=device, algorithm=algorithm)
+        records = evaluate_run(run, data=config, device=device, precision=precision, algorithm=algorithm)
         rows: list[Row] = [
             {
                 "role": r.role,

@@ -34,8 +34,8 @@ def _used_on(device: torch.device) -> dict[str, str]:
     why = hardware.why_no_kernels
     return {
         "device": f"{device} ({hardware.name})" if hardware.name else str(device),
-        "training precision": _precision(hardware.training_dtype, device),
-        "prediction precision": _precision(hardware.prediction_dtype, device),
+        "training precision": _precision(hardware.precision.training, device),
+        "prediction precision": _precision(hardware.precision.prediction, device),
         "training step": f"eager ({why})" if why else "captured as a CUDA graph",
         "image preparation": implementation(device, otherwise="torch on the CPU"),
         "ssi loss": implementation(device, otherwise="torch"),
@@ -43,8 +43,11 @@ def _used_on(device: torch.device) -> dict[str, str]:
     }
 
 
-def _precision(dtype: torch.dtype, device: torch.device) -> str:
-    name = str(dtype).removeprefix("torch.")
-    if dtype == torch.bfloat16 or device.type == "cpu":
+def _precision(name: str, device: torch.device) -> str:
+    if device.type == "cpu":
+        reason = "tiny_cnn and features: float32" if name == "bfloat16" else "this CPU has neither AVX512-BF16 nor AMX"
+    elif name == "bfloat16":
         return name
-    return f"{name} ({'bfloat16 is not tested on this GPU' if device.type == 'mps' else 'this GPU has no bfloat16'})"
+    else:
+        reason = "bfloat16 is not tested on this GPU" if device.type == "mps" else "this GPU has no bfloat16"
+    return f"{name} ({reason})"

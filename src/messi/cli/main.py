@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     # OpenMP threads spin while they wait for each other, by default for so long that a second busy process on two
     # cores made training ten times slower. A short spin is as fast without one. Torch reads this when it is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
-    _keep_freed_memory()
+    keep_freed_memory()
     prepare_output()
     logging.getLogger("messi").handlers = [NoteHandler()]
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -89,7 +89,7 @@ def _complain(sentence: str) -> None:
     note(f"messi: {sentence}", style="red")
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Tell glibc to keep freed memory: returned memory would be fetched again, page by page, in every step."""
     with contextlib.suppress(OSError, AttributeError, TypeError):  # other systems have another allocator
         libc = ctypes.CDLL(None)

@@ -12,6 +12,7 @@ from messi.cli.common.options import shown_as
 from messi.cli.common.output import Format, Row, note, print_rows
 from messi.cli.common.predicted_table import predict_table, require_table_file, rows_table, show_table, write_table
 from messi.core.errors import MessiError
+from messi.core.precision import StatedPrecision
 from messi.data.datasets.arrays import read_inputs
 from messi.data.datasets.common.tables import SUFFIXES
 from messi.data.image_files import is_picture
@@ -29,7 +30,7 @@ def main(arguments: list[str]) -> int:
     return tyro.cli(predict, prog="messi predict", args=arguments)
 
 
-def predict(
+def predict(  # noqa: PLR0913 (one for each option)
     run: tyro.conf.Positional[Annotated[Path, shown_as("RUN")]],
     paths: tyro.conf.Positional[Annotated[tuple[Path, ...], shown_as("PATH ...")]],
     /,
@@ -39,6 +40,7 @@ def predict(
     vectors: Annotated[Path | None, shown_as("FILE")] = None,
     out: Annotated[Path | None, shown_as("FILE")] = None,
     device: Annotated[str | None, shown_as("DEVICE")] = None,
+    precision: StatedPrecision | None = None,
     form: Annotated[Format, tyro.conf.arg(name="format")] = "table",
 ) -> int:
     """Print class, probability and expert weights for every image, or for every row of features.
@@ -56,10 +58,11 @@ def predict(
         vectors: The .npy file with a vector for each row of the table, if the model was trained with one.
         out: Write the rows to this .csv, .tsv or .parquet file instead of printing them.
         device: Such as cpu or cuda:0; by default a GPU if there is one.
+        precision: Number format of the network; by default that which the run stated, or else that of the device.
         form: Table, CSV or JSON.
 
     """
-    model = load(run, device=pick_device(device), algorithm=algorithm)
+    model = load(run, device=pick_device(device), precision=precision, algorithm=algorithm)
     if model.expected_accuracy:
         note(f"expected accuracy on a new domain: {model.expected_accuracy}")
     require_table_file(out)

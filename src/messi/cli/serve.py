@@ -8,6 +8,7 @@ import tyro
 from messi.cli.common.options import FLAT, shown_as
 from messi.cli.common.output import note, say
 from messi.core.errors import MessiError
+from messi.core.precision import StatedPrecision
 from messi.data.find import find_data
 from messi.engine.build import pick_device
 from messi.evaluation.model import load
@@ -28,6 +29,7 @@ def serve(
     data: Annotated[str | None, shown_as("DATA")] = None,
     algorithm: Annotated[Path | None, shown_as("FILE")] = None,
     device: Annotated[str | None, shown_as("DEVICE")] = None,
+    precision: StatedPrecision | None = None,
     limits: Annotated[Limits, tyro.conf.arg(name="")] = Limits(),  # noqa: B008 (frozen)
 ) -> int:
     """Serve a trained model over HTTP: a JSON API, and a page for dropping an image or pasting a row.
@@ -43,6 +45,7 @@ def serve(
         data: Where the data of the run are now, if they were moved; only needed the first time.
         algorithm: The file of your own method. It is executed, so name only files that you trust.
         device: Such as cpu or cuda:0; by default a GPU if there is one.
+        precision: Number format of the network; by default that which the run stated, or else that of the device.
         limits: What a request may cost.
 
     """
@@ -56,7 +59,7 @@ def serve(
         raise MessiError(
             f"messi serve requires the package '{error.name}'; install it with: pip install 'messi-dg[serve]'."
         ) from error
-    model = load(run, device=pick_device(device), algorithm=algorithm)
+    model = load(run, device=pick_device(device), precision=precision, algorithm=algorithm)
     with bind(host, port) as bound:
         known, reason = None, None
         try:

@@ -6,12 +6,18 @@ Every decision is a function of the facts in :class:`Hardware`, so that tests ca
 
 import functools
 import importlib.util
+import os
 from dataclasses import dataclass
 
 import torch
 
+from messi.core.precision import Precision
+
 _LEAST_CAPABILITY = (8, 0)
 """NVIDIA's Ampere: the first with bfloat16 and asynchronous copies to shared memory, which the kernels use."""
+_ONEDNN_LIMIT = "ONEDNN_MAX_CPU_ISA"
+"""The variable that limits the instruction set of oneDNN, which computes convolutions and matrix products on a CPU."""
+_LIMITS_WITHOUT_BFLOAT16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,23 +52,23 @@ class Hardware:
         return "" if self.triton else "Triton is not installed"
 
     @property
-    def training_dtype(self) -> torch.dtype:
-        """The precision of the forward pass in training: bfloat16 on a GPU that has it, otherwise float32.
+    def precision(self) -> Precision:
+        """The default precision: bfloat16 on a GPU or CPU that has it.
 
-        Never float16: its gradients underflow unless the loss is scaled by a factor that adapts to overflows, which
-        every method and every checkpoint would have to take into account.
+        Otherwise float32, but float16 for prediction on a GPU. Never float16 for training: its gradients underflow
+        unless the loss is scaled by a factor that adapts to overflows, which every method and every checkpoint would
+        have to take into account.
         """
-        return torch.bfloat16 if self.kind == "cuda" and self.bfloat16 else torch.float32
-
-    @property
-    def prediction_dtype(self) -> torch.dtype:
-        """The precision of prediction: that of training, but float16 on a GPU without bfloat16."""
-        return torch.float16 if self.kind == "cuda" and not self.bfloat16 else self.training_dtype
+        if self.bfloat16 and self.kind != "mps":
+            return Precision.stated("bfloat16")
+        return Precision(training="float32", prediction="float16" if self.kind == "cuda" else "float32")
 
 
 @functools.cache
 def hardware_of(device: torch.device) -> Hardware:
     """Return the facts about a device of this machine."""
+    if device.type == "cpu":
+        return Hardware(kind="cpu", bfloat16=_cpu_has_bfloat16())
     if device.type != "cuda":
         return Hardware(kind=device.type, name="Apple GPU" if device.type == "mps" else "")
     rocm = torch.version.hip is not None
@@ -86,6 +92,15 @@ def local_devices() -> list[str]:
 def _has_bfloat16(device: torch.device) -> bool:
     with torch.cuda.device(device):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def _cpu_has_bfloat16() -> bool:
+    """Return whether the CPU multiplies matrices in bfloat16 (AVX512-BF16 or AMX) and oneDNN may use it."""
+    limit = os.environ.get(_ONEDNN_LIMIT, "").upper()
+    if limit in _LIMITS_WITHOUT_BFLOAT16 or not torch.backends.mkldnn.is_available():
+        return False
+    # Every CPU with AMX tiles multiplies bfloat16 in them.
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # noqa: SLF001 (torch >= 2.8)
 
 
 def _dotted(capability: tuple[int, int] | None) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from messi.core.config import Bounds
 from messi.core.documents import parse
+from messi.core.precision import Precision
 from messi.core.records import ClassScores, Role, Share
 
 Count = Annotated[int, Bounds(minimum=0)]
@@ -75,6 +76,8 @@ class RunDescription:
     sources: tuple[str, ...]
     target: tuple[str, ...]
     environment: dict[str, str]
+    precision: Precision | None = None
+    """None in files of earlier versions, which computed in float32 on a CPU."""
     average: RunAverage | None = None
     """For the average of several runs: of which; the config is then that of the first."""
 

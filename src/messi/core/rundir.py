@@ -169,6 +169,10 @@ class RunDir:
                 raise MessiError(
                     f"{self.path} contains a run with another {key}: {changed}. Choose another folder with --out."
                 )
+        if before.precision != description.precision:
+            raise MessiError(
+                f"Another process began the run {self.path} in another precision; repeat the command to continue it."
+            )
         self.require_data(description.data)
         if before.start != description.start:
             raise MessiError(

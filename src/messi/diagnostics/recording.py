@@ -164,7 +164,7 @@ def trace(algorithm: Algorithm, loader: Loader, role: Role, *, most: int | None 
                 indices = indices[spaced(len(indices), most)]
             chunks = indices.split(batch_size(loader.device))
             for chunk, inputs in zip(chunks, loader.inputs(chunks), strict=True):
-                with torch.no_grad(), autocast(loader.device):
+                with torch.no_grad(), autocast(algorithm, loader.device):
                     inside = algorithm.inspect(inputs)
                 yield Trace(
                     examples=chunk,

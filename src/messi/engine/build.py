@@ -6,10 +6,12 @@ from collections.abc import Sequence
 import torch
 
 from messi.algorithms.common.base import Algorithm, build
+from messi.algorithms.common.inference import choose_precision
 from messi.core.batch import InputSpec, Task
 from messi.core.errors import MessiError
-from messi.core.hardware import local_devices
+from messi.core.hardware import hardware_of, local_devices
 from messi.core.info import environment, version
+from messi.core.precision import Precision
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
@@ -61,6 +63,7 @@ def build_run(
     spec = fitted_spec(config, examples, split)
     if config.start and start is None:
         start = read_start(config.start, folder, description, spec)
+    begun = folder.read_description() if folder.state() != "new" else None
     stopwatch = Stopwatch(device)
     tensorboard = TensorBoard(folder.path / "tensorboard", RULES[config.training.selection].role)
     metrics = MetricsLog(folder.records, [tensorboard, stopwatch, *observers])
@@ -73,9 +76,11 @@ def build_run(
         metrics=metrics,
         stopwatch=stopwatch,
         start=start,
+        precision=_precision_of(begun, device) if begun else None,
         progress=progress,
     )
-    description = dataclasses.replace(parts.description, seen=description.seen)
+    precision = begun.precision if begun else parts.description.precision
+    description = dataclasses.replace(parts.description, seen=description.seen, precision=precision)
     own = {"folder": folder, "metrics": metrics, "capture": capture, "seen": seen, "description": description}
     return RunParts(**{**vars(parts), **own})
 
@@ -90,9 +95,10 @@ def build_training(  # noqa: PLR0913 (what a run and an estimator have in common
     metrics: Metrics,
     stopwatch: Stopwatch,
     start: Start | None = None,
+    precision: Precision | None = None,
     progress: DataProgress | None = None,
 ) -> TrainingParts:
-    """Build what trains on a split of the examples, from a resolved config."""
+    """Build what trains on a split of the examples, from a resolved config; by default in the precision it states."""
     training = config.training
     validation = RULES[training.selection].role
     if not split.of(validation):
@@ -107,13 +113,17 @@ def build_training(  # noqa: PLR0913 (what a run and an estimator have in common
         )
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     algorithm = _initialised(config, task, start)
+    algorithm.precision = precision or choose_precision(config.encoder, device, config.precision)
+    if "bfloat16" in vars(algorithm.precision).values() and not hardware_of(device).bfloat16:
+        LogProgress().noted("The run computes in bfloat16, which this device emulates: expect it to be slow.")
     description = dataclasses.replace(
         _describe(config, examples, split),
         start=start.checksum if start else None,
         initial=tensors_checksum(plain_state(algorithm)),
+        precision=algorithm.precision,
     )
     algorithm.to(device)
-    sealed = _sealed(config, examples, split, algorithm, spec, device, progress)
+    sealed = _sealed(config, examples, split, algorithm, spec, device, algorithm.precision, progress)
     loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
     return TrainingParts(
         config=config,
@@ -165,13 +175,22 @@ def _sealed(
     algorithm: Algorithm,
     spec: InputSpec,
     device: torch.device,
+    precision: Precision,
     progress: DataProgress | None,
 ) -> SealedData:
     """Return the data of a run, with the features of its images if the encoder is frozen."""
     if config.encoder.tuning.kind != "head":
         return SealedData(placed(encoded(examples, spec), device), split)
     encoder = next(module for module in algorithm.modules() if isinstance(module, Encoder))
-    return SealedData(examples, split, encode_images(config, examples, encoder, spec, device, progress))
+    features = encode_images(config, examples, encoder, spec, device, precision.prediction, progress)
+    return SealedData(examples, split, features)
+
+
+def _precision_of(begun: RunDescription, device: torch.device) -> Precision:
+    """Return the precision in which a run began; earlier versions did not record it and had no choice."""
+    if begun.precision:
+        return begun.precision
+    return Precision.stated("float32") if device.type == "cpu" else hardware_of(device).precision
 
 
 def _note_unseen_classes(examples: Examples, split: Split) -> None:

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
 from messi.algorithms.messi import MESSI
-from messi.core.config import Bounds, Config
+from messi.core.config import Added, Bounds, Config
 from messi.core.errors import MessiError
+from messi.core.precision import StatedPrecision
 from messi.core.registry import short_name
 from messi.core.rundir import folder_name
 from messi.data.datasets.common.base import DataConfig
@@ -37,6 +38,8 @@ class RunConfig(Config):
     training: TrainingConfig = field(default_factory=TrainingConfig)
     seed: Annotated[int, Bounds(minimum=0)] = 0
     """Seed of everything random in the run."""
+    precision: Annotated[StatedPrecision | None, Added()] = None
+    """Number format of the network in training and prediction; by default chosen by the hardware ('messi info')."""
     split_seed: Annotated[int, Bounds(minimum=0)] | None = None
     """Seed of the validation split; by default --seed. Runs to be averaged share it and differ in their seed."""
 

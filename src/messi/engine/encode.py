@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from messi.algorithms.common.inference import autocast, batch_size
+from messi.algorithms.common.inference import batch_size, low_precision
 from messi.core.batch import InputSpec
 from messi.core.errors import MessiError
 from messi.core.seeding import generator
@@ -34,9 +34,13 @@ def encode_images(
     encoder: Encoder,
     spec: InputSpec,
     device: torch.device,
+    precision: str,
     progress: DataProgress | None = None,
 ) -> Tensor:
-    """Return the features of all images in all views [views, N, width], from the cache as far as possible."""
+    """Return the features of all images in all views [views, N, width], from the cache as far as possible.
+
+    ``precision`` is that of prediction.
+    """
     if not isinstance(examples.inputs, Images):
         raise MessiError("tune 'head' encodes images, but the data has features; omit --tune.")
     files = FeatureFiles(
@@ -47,7 +51,7 @@ def encode_images(
             spec=spec,
             augmentation=config.training.augmentation,
             views=config.encoder.views,
-            precision=_precision(device),
+            precision=precision,
             images=len(examples),
             width=encoder.width,
         )
@@ -61,11 +65,6 @@ def encode_images(
     if features is None:
         raise MessiError(f"The features in {files.folder} are damaged; delete the folder to have them computed again.")
     return features
-
-
-def _precision(device: torch.device) -> str:
-    context = autocast(device)
-    return str(context.fast_dtype if context._enabled else torch.float32).removeprefix("torch.")  # noqa: SLF001
 
 
 def _complete(
@@ -112,7 +111,7 @@ def _encode(
             inputs = prepare(raw, spec)
         else:
             inputs = prepare_augmented(raw, parameters[start : start + size], spec)
-        with torch.inference_mode(), autocast(device):
+        with torch.inference_mode(), low_precision(device, files.encoding.precision):
             found.append(encoder(to_device(inputs, device)).float())
         if view == views[-1] and start + size >= len(files.rows(part)):
             yield part, torch.cat(found).unflatten(0, (len(views), -1))

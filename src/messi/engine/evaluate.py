@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from messi.core.errors import MessiError, unknown_name
+from messi.core.precision import StatedPrecision
 from messi.core.records import EvaluationRecord, Role
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, tensors_checksum
@@ -29,7 +30,12 @@ _HELD_OUT: tuple[Role, ...] = ("source_val", "unseen_val", "source_test", "targe
 
 
 def evaluate_run(
-    path: Path, *, data: DataConfig | None = None, device: str | None = None, algorithm: Path | None = None
+    path: Path,
+    *,
+    data: DataConfig | None = None,
+    device: str | None = None,
+    precision: StatedPrecision | None = None,
+    algorithm: Path | None = None,
 ) -> list[EvaluationRecord]:
     """Evaluate the selected model of a finished run on its validation and target data, or on all of ``data``.
 
@@ -38,9 +44,9 @@ def evaluate_run(
     ``algorithm`` is the file with the method if it is the user's own.
     """
     if data is None:
-        return _measure(*reopen(path, device=device, algorithm=algorithm), _HELD_OUT)
+        return _measure(*reopen(path, device=device, precision=precision, algorithm=algorithm), _HELD_OUT)
     chosen = pick_device(device)
-    model = load(path, device=chosen, algorithm=algorithm)
+    model = load(path, device=chosen, precision=precision, algorithm=algorithm)
     folder = _finished_run(path)
     examples = _load_for(model, data, chosen)
     if examples.fingerprint == model.description.data:
@@ -70,6 +76,7 @@ def reopen(
     path: Path,
     *,
     device: str | None = None,
+    precision: StatedPrecision | None = None,
     algorithm: Path | None = None,
     data: DataConfig | None = None,
     load_data: Callable[[DataConfig, torch.device], Examples] = load_placed,
@@ -79,7 +86,7 @@ def reopen(
     ``data`` is where the data are now, if they were moved.
     """
     chosen = pick_device(device)
-    model = load(path, device=chosen, algorithm=algorithm)
+    model = load(path, device=chosen, precision=precision, algorithm=algorithm)
     if _finished_run(path) is None:
         raise MessiError(f"{path} is a model outside of its run folder; name the data to evaluate it on with --data.")
     config = _config(model, algorithm)

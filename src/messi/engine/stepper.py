@@ -68,13 +68,12 @@ class AdamStepper:
                 f"probe_steps requires parameters outside the encoder, but {type(algorithm).__name__} has none; omit "
                 "--probe-steps."
             )
-        on_gpu = self.device.type == "cuda"
         self.optimizers = {
             name: torch.optim.Adam(
                 _settings(group, config, below_head),
                 betas=group.betas,
-                fused=on_gpu or None,
-                capturable=on_gpu,  # counts its steps on the device
+                fused=self.device.type in ("cuda", "cpu") or None,
+                capturable=self.device.type == "cuda",  # counts its steps on the device
             )
             for name, group in algorithm.groups().items()
         }
@@ -137,7 +136,7 @@ class AdamStepper:
 
     def _differentiate(self, loss: Callable[[], LossTerms]) -> LossTerms:
         """Add the gradient of a loss to the parameters' gradients."""
-        with autocast(self.device, training=True):
+        with autocast(self._algorithm, self.device, training=True):
             terms = loss()
         total(terms).backward()
         # Detached: their graph would keep this step's memory and CUDA stream alive in the next step.

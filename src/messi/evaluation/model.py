@@ -1,5 +1,6 @@
 """A trained model in one file: weights, method, class names and preprocessing; loading it does not require its run."""
 
+import typing
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,10 +13,12 @@ from torch import Tensor
 
 from messi.algorithms.common.base import Algorithm, AlgorithmConfig, build
 from messi.algorithms.common.inference import batch_size as default_batch_size
+from messi.algorithms.common.inference import choose_precision
 from messi.core.batch import InputSpec, Task
 from messi.core.documents import parse_document
 from messi.core.errors import MessiError
 from messi.core.info import version
+from messi.core.precision import StatedPrecision
 from messi.core.run_documents import Count, ExpectedAccuracy, RunDescription
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
@@ -177,7 +180,13 @@ def save_model(path: Path, weights: dict[str, Tensor], description: ModelDescrip
     write_tensors(path, weights, asdict(description))
 
 
-def load(path: str | Path, *, device: str | torch.device = "cpu", algorithm: str | Path | None = None) -> Model:
+def load(
+    path: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    precision: StatedPrecision | None = None,
+    algorithm: str | Path | None = None,
+) -> Model:
     """Load the selected model of a run folder, or a model file.
 
     The file may come from an untrusted source: no code outside messi is imported unless the caller names its file.
@@ -185,6 +194,8 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", algorithm: str
     Args:
         path: the run folder or the model file.
         device: the device of the model.
+        precision: the number format of predictions, "float32" or "bfloat16"; by default that which the run stated, or
+            else that of the device.
         algorithm: the file with the method if it is the user's own.
 
     """
@@ -196,6 +207,11 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", algorithm: str
         raise
     except Exception as error:  # a network with inconsistent settings may raise anything
         raise _misfit(path, description.version, error) from error
+    model.algorithm.precision = choose_precision(
+        EncoderConfig.from_dict(description.config["encoder"]),
+        torch.device(device),
+        precision or description.config.get("precision"),
+    )
     model.algorithm.to(device)
     return model
 
@@ -248,6 +264,8 @@ def _misfit(path: Path, written_by: object, error: Exception) -> MessiError:
 def _rebuilt(tensors: dict[str, Tensor], description: ModelDescription, files: Collection[str | Path]) -> Model:
     if len(description.classes) != description.task.num_classes:
         raise ValueError(f"it names {len(description.classes)} classes for {description.task.num_classes} outputs")
+    if description.config.get("precision") not in (None, *typing.get_args(StatedPrecision)):
+        raise ValueError(f"it states the precision {description.config['precision']!r}")
     algorithm_config = AlgorithmConfig.from_dict(description.config["algorithm"], files=files)
     encoder = EncoderConfig.from_dict(description.config["encoder"]).without_weights()
     spec, expected = description.spec, encoder.input_spec(description.spec.shape)

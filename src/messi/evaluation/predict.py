@@ -43,14 +43,14 @@ def predict_labelled(algorithm: Algorithm, batches: Iterable[tuple[Tensor, Tenso
 
 
 def predict(algorithm: Algorithm, batches: Iterable[Tensor]) -> Prediction:
-    """Predict batches in the precision of the device, and return the results as float32 there.
+    """Predict batches in the precision of the method, and return the results as float32 on their device.
 
     Nothing here waits for the device.
     """
     outputs = []
     with evaluating(algorithm):
         for inputs in batches:  # loaded outside inference mode, like the batches that other threads load
-            with torch.inference_mode(), autocast(inputs.device):
+            with torch.inference_mode(), autocast(algorithm, inputs.device):
                 outputs.append(algorithm.predict(inputs))
     routing = [output.routing.float() for output in outputs if output.routing is not None]
     logits = torch.cat([output.logits.float() for output in outputs])

@@ -82,6 +82,15 @@ class EncoderConfig(Config):
         tuned: dict[TuningKind, EncoderKind] = {"head": "frozen", "lora": "low rank"}
         return tuned.get(self.tuning.kind, "large")
 
+    @property
+    def gains_from_bfloat16(self) -> bool:
+        """Whether a CPU that has bfloat16 is faster with it: if large products take most of the time.
+
+        Not ``tiny_cnn``: its norms have groups of 4 and 8 channels, which torch normalises several times slower in
+        bfloat16. Not networks for features, whose products are small.
+        """
+        return self.backbone not in SMALL or self.backbone == "small_cnn"
+
     def input_spec(self, data_shape: tuple[int, ...]) -> InputSpec:
         """Return the input format of this encoder for data whose raw inputs have ``data_shape``."""
         if len(data_shape) == 1:
@@ -184,7 +193,7 @@ class Encoder(nn.Module):
         self.tuning = FULL
         """Which part of the network trains."""
         fuse(network)
-        self._channels_last = any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
+        self._channels_last = _faster_channels_last(network)
 
     def restrict(self, tuning: Tuning) -> None:
         """Let only a part of the network train, from now on; all other layers stay in the mode of prediction.
@@ -239,10 +248,19 @@ class Encoder(nn.Module):
         """Encode inputs [B, ...] as features [B, width]."""
         if self.tuning.kind == "head" and inputs.dim() == 2:
             return inputs
-        if self._channels_last and inputs.is_cuda:  # the order of cuDNN; GroupNorm would undo it
+        if inputs.device.type in self._channels_last and not torch.compiler.is_compiling():
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         features: Tensor = self.network(inputs)
         return features
+
+
+def _faster_channels_last(network: nn.Module) -> set[str]:
+    """Return the types of devices on which images are faster in the order of cuDNN and oneDNN."""
+    norms = [type(module) for module in network.modules()]
+    devices = {"cuda", "cpu"} if any(issubclass(norm, nn.BatchNorm2d) for norm in norms) else set()
+    if any(issubclass(norm, nn.GroupNorm) for norm in norms):  # on a GPU, GroupNorm returns the other order
+        devices.add("cpu")
+    return devices if torch.backends.mkldnn.is_available() else devices - {"cpu"}
 
 
 def restrict_encoders(module: nn.Module, tuning: Tuning) -> None:

@@ -82,7 +82,7 @@ def export(
     beside = path.with_suffix(".md")
     _require_new(path, beside)
     form.require()
-    model = load(run, algorithm=algorithm)
+    model = load(run, precision="float32", algorithm=algorithm)
     facts = Facts.of(run, model, licence)
     difference = 0.0
 

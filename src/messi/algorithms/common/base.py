@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from messi.core.batch import Batch, Inspection, LossTerms, Prediction, Task
 from messi.core.config import Config
 from messi.core.errors import MessiError
+from messi.core.precision import Precision
 from messi.core.registry import Registry
 from messi.models.encoder import EncoderConfig, restrict_encoders
 from messi.models.tuning import Tuning, TuningKind
@@ -53,6 +54,8 @@ class Algorithm(nn.Module, ABC):
 
     tunings: ClassVar[tuple[TuningKind, ...]] = ("full", "head", "last", "lora")
     """The values of ``--tune`` that the method supports."""
+    precision: Precision | None = None
+    """In which precision the method trains and predicts; None: as its device does by default."""
     restart: int | None = None
     """The step before which the optimizer is reset, if any."""
 

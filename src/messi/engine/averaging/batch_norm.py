@@ -29,7 +29,7 @@ def reestimate(algorithm: Algorithm, batches: Iterable[Tensor]) -> None:
             if layer.num_batches_tracked is not None:
                 layer.num_batches_tracked.zero_()
         for inputs in batches:
-            with autocast(inputs.device):
+            with autocast(algorithm, inputs.device):
                 algorithm.predict(inputs)
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
