@@ -20,6 +20,7 @@ from bench_inference import BATCH, DEVICE, NAMES, ON_GPU, SIDE, SMALL, THREADS, 
 from harness import parse, show
 from messi.algorithms.erm import ERM
 from messi.core.batch import Task
+from messi.core.hardware import hardware_of
 from messi.data.datasets.folder import Folder
 from messi.data.examples import Examples
 from messi.data.images import Images
@@ -64,7 +65,8 @@ class Contest:
         """Return the features, which are then also on disk."""
         with tempfile.TemporaryDirectory() as home:
             os.environ["MESSI_HOME"] = home
-            features = encode_images(self.config, self.examples, self.algorithm.encoder, self.spec, DEVICE)
+            precision = hardware_of(DEVICE).precision.prediction
+            features = encode_images(self.config, self.examples, self.algorithm.encoder, self.spec, DEVICE, precision)
             assert any(Path(home).rglob("*.safetensors"))
         return features[0].cpu()
 
