@@ -10,6 +10,7 @@ from messi.core.batch import InputSpec, Task
 from messi.core.errors import MessiError
 from messi.core.hardware import local_devices
 from messi.core.info import environment, version
+from messi.core.processes import Processes, launched, local_rank
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
@@ -28,6 +29,7 @@ from messi.data.splits import Split, make_split
 from messi.engine.averaging.choice import make_averager
 from messi.engine.checkpoint import FrozenWeights
 from messi.engine.config import RunConfig
+from messi.engine.divisible import require_divisible
 from messi.engine.encode import encode_images
 from messi.engine.loop import RunParts, TrainingParts
 from messi.engine.metrics_log import Metrics, MetricsLog
@@ -39,7 +41,7 @@ from messi.models.encoder import Encoder
 from messi.models.lora import plain_state
 
 
-def build_run(
+def build_run(  # noqa: PLR0913 (all that a run can be given)
     config: RunConfig,
     examples: Examples,
     folder: RunDir,
@@ -49,6 +51,7 @@ def build_run(
     capture: bool = True,
     start: Start | None = None,
     progress: DataProgress | None = None,
+    processes: Processes | None = None,
 ) -> RunParts:
     """Build the parts of a run from its resolved config, without writing anything to its folder.
 
@@ -74,6 +77,7 @@ def build_run(
         stopwatch=stopwatch,
         start=start,
         progress=progress,
+        processes=processes,
     )
     description = dataclasses.replace(parts.description, seen=description.seen)
     own = {"folder": folder, "metrics": metrics, "capture": capture, "seen": seen, "description": description}
@@ -91,6 +95,7 @@ def build_training(  # noqa: PLR0913 (what a run and an estimator have in common
     stopwatch: Stopwatch,
     start: Start | None = None,
     progress: DataProgress | None = None,
+    processes: Processes | None = None,
 ) -> TrainingParts:
     """Build what trains on a split of the examples, from a resolved config."""
     training = config.training
@@ -107,6 +112,8 @@ def build_training(  # noqa: PLR0913 (what a run and an estimator have in common
         )
     task = Task(input_shape=spec.shape, num_classes=len(examples.classes), num_domains=len(split.train))
     algorithm = _initialised(config, task, start)
+    if processes:
+        require_divisible(algorithm, config, device)
     description = dataclasses.replace(
         _describe(config, examples, split),
         start=start.checksum if start else None,
@@ -114,11 +121,12 @@ def build_training(  # noqa: PLR0913 (what a run and an estimator have in common
     )
     algorithm.to(device)
     sealed = _sealed(config, examples, split, algorithm, spec, device, progress)
-    loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
+    part = (processes.rank, processes.size) if processes and not algorithm.whole_inputs else (0, 1)
+    loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split), part)
     return TrainingParts(
         config=config,
         algorithm=algorithm,
-        stepper=AdamStepper(algorithm, training),
+        stepper=AdamStepper(algorithm, training, processes),
         averager=make_averager(algorithm, training, num_classes=task.num_classes),
         loader=loader,
         metrics=metrics,
@@ -126,6 +134,7 @@ def build_training(  # noqa: PLR0913 (what a run and an estimator have in common
         task=task,
         description=description,
         frozen=FrozenWeights.of(algorithm),
+        processes=processes,
     )
 
 
@@ -197,11 +206,22 @@ def split_of(config: RunConfig, examples: Examples, *, share_small: bool = False
 
 
 def loader_of(
-    config: RunConfig, sealed: SealedData, spec: InputSpec, device: torch.device, sampler: Sampler | None = None
+    config: RunConfig,
+    sealed: SealedData,
+    spec: InputSpec,
+    device: torch.device,
+    sampler: Sampler | None = None,
+    part: tuple[int, int] = (0, 1),
 ) -> Loader:
-    """Return the loader of a run, the same for training and for a later evaluation of its model."""
+    """Return the loader of a run, the same for training and for a later evaluation of its model; ``part`` as there."""
     return Loader(
-        data=sealed, spec=spec, device=device, seed=config.seed, sampler=sampler, augmentation=config.training
+        data=sealed,
+        spec=spec,
+        device=device,
+        seed=config.seed,
+        sampler=sampler,
+        augmentation=config.training,
+        part=part,
     )
 
 
@@ -222,6 +242,8 @@ def pick_device(name: str | None) -> torch.device:
     unknown = MessiError(f"There is no device '{name}'; use 'cpu', 'cuda', 'cuda:1' or 'mps'.")
     try:
         device = torch.device(name or local_devices()[0].removesuffix(":0"))
+        if launched() and device == torch.device("cuda"):  # one for each process
+            device = torch.device("cuda", local_rank())
     except RuntimeError as error:
         raise unknown from error
     if device.type == "cuda" and not torch.cuda.is_available():

@@ -53,6 +53,9 @@ class Algorithm(nn.Module, ABC):
 
     tunings: ClassVar[tuple[TuningKind, ...]] = ("full", "head", "last", "lora")
     """The values of ``--tune`` that the method supports."""
+    whole_inputs: ClassVar[bool] = True
+    """Whether the method selects or changes inputs before it encodes them. Otherwise it passes ``batch.inputs`` to its
+    encoder as they are, and each of several processes loads only its own share of them."""
     restart: int | None = None
     """The step before which the optimizer is reset, if any."""
 
