@@ -10,25 +10,28 @@ import os
 import signal
 import socket
 import sys
+import threading
+import traceback
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
 from messi.algorithms.common.base import ALGORITHMS, Algorithm, build
 from messi.cli.main import main
+from messi.core import heartbeat
 from messi.core.batch import Batch, LossTerms, Task
+from messi.core.errors import MessiError
 from messi.core.processes import Processes, join, leave
 from messi.core.seeding import deterministic
 from messi.engine.capture import Updater
-from messi.engine.loop import take_step
 from messi.engine.stepper import AdamStepper, OptimizerConfig
-from messi.models.encoder import EncoderConfig
+from messi.models.encoder import Encoder, EncoderConfig
 from tests.algorithms.test_contract import IMAGES, separable
 
 STEPS = 20
@@ -88,29 +91,108 @@ def part_of(batch: Batch, algorithm: Algorithm, processes: Processes | None) -> 
     return dataclasses.replace(batch, inputs=batch.inputs.chunk(processes.size)[processes.rank])
 
 
-def methods(answer: Path, *names: str) -> None:
-    """Answer with the largest difference between several processes and one, in losses and in weights."""
+def methods(answer: Path, per_domain: int, *names: str) -> None:
+    """Answer with the largest differences between several processes and one: of the losses, and of the weights."""
     processes = join()
     assert processes
     found = {}
     with deterministic():
         for variant in names or VARIANTS:
-            for per_domain in (4, 5):  # the second cannot be divided by 2 or 4
-                losses, state = trained(variant, processes, per_domain)
-                processes.require_same([value for value in state.values()], variant)
-                if processes.leads:
-                    expected_losses, expected = trained(variant, None, per_domain)
-                    pairs = [(a, b) for x, y in zip(losses, expected_losses, strict=True) for a, b in zip(x.values(), y.values(), strict=True)]
-                    found[f"{variant}, {per_domain}"] = (
-                        max(float((a - b).abs()) for a, b in pairs),
-                        max(float((state[name].double() - value.double()).abs().max()) for name, value in expected.items() if value.numel()),
-                    )
+            losses, state = trained(variant, processes, per_domain)
+            processes.require_same(list(state.values()), variant)
+            if processes.leads:
+                expected_losses, expected = trained(variant, None, per_domain)
+                found[variant] = [
+                    max(difference(a, b) for a, b in zip(losses, expected_losses, strict=True)),
+                    difference(without_key_biases(state), without_key_biases(expected)),
+                ]
     if processes.leads:
         answer.write_text(json.dumps(found))
     leave()
 
 
-JOBS: dict[str, Callable[..., Any]] = {"methods": methods}
+def difference(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
+    """Return the largest difference between tensors of the same name."""
+    assert left.keys() == right.keys()
+    return max(float((left[name].double() - right[name].double()).abs().max()) for name in left)
+
+
+def without_key_biases(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Leave out the biases of attention's keys: their gradient is zero, and Adam scales its rounding errors to steps.
+
+    Softmax does not change if a number is added to all scores of a query, which is all that such a bias does.
+    """
+    kept = {}
+    for name, value in state.items():
+        if name.endswith("qkv.bias"):
+            query, _, values = value.chunk(3)
+            value = torch.cat([query, values])  # noqa: PLW2901
+        kept[name] = value
+    return kept
+
+
+def traffic(answer: Path, variant: str) -> None:
+    """Answer with the number and the bytes of the messages of one step, by operation."""
+    processes = join()
+    assert processes
+    calls, sizes = Counter[str](), Counter[str]()
+
+    def counted(name: str) -> Callable[..., Any]:
+        real = getattr(Processes, name)
+
+        def call(self: Processes, given: Any, *more: Any, **options: Any) -> Any:
+            calls[name] += 1
+            sizes[name] += sum(one.nbytes for one in given) if isinstance(given, list) else given.nbytes
+            return real(self, given, *more, **options)
+
+        return call
+
+    algorithm = make(variant).train()
+    update = Updater(
+        algorithm,
+        AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-3, weight_decay=0.0), processes),
+        torch.device("cpu"),
+        processes=processes,
+    )
+    with mock.patch.multiple(Processes, **{name: counted(name) for name in ("gather", "sum", "begin_mean")}):
+        update(part_of(separable(VARIANTS[variant][0], 1, per_domain=4), algorithm, processes))
+    encoder = sum(
+        p.nbytes for module in algorithm.modules() if isinstance(module, Encoder) for p in module.parameters()
+    )
+    if processes.leads:
+        answer.write_text(json.dumps([calls, sizes, encoder]))
+    leave()
+
+
+def train(_answer: Path, fault: str, *options: str) -> None:
+    """Do a run; a fault such as "kill 1 7" befalls process 1 in step 7."""
+    heartbeat._LIMIT = 3.0  # a test should not wait for longer
+    heartbeat._STEPS = 2
+    if fault:
+        how, rank, step = fault.split()
+        if rank == os.environ["RANK"]:
+            inflict(how, int(step))
+    sys.exit(main(["train", *options]))
+
+
+def inflict(how: str, wanted: int) -> None:
+    """Let something happen to this process in a step."""
+    real = Updater.__call__
+
+    def update(self: Updater, batch: Batch) -> LossTerms:
+        if batch.step == wanted:
+            if how == "hang":
+                threading.Event().wait()
+            elif how == "fail":
+                raise MessiError("This process has a problem.")
+            else:
+                os.kill(os.getpid(), {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "stop": signal.SIGTERM}[how])
+        return real(self, batch)
+
+    Updater.__call__ = update  # type: ignore[method-assign]
+
+
+JOBS: dict[str, Callable[..., Any]] = {"methods": methods, "traffic": traffic, "train": train}
 
 
 def free_port() -> int:
@@ -133,12 +215,47 @@ def serve() -> None:
                 output = os.open(f"{answer}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
                 os.dup2(output, 1)
                 os.dup2(output, 2)
-                JOBS[job](Path(answer), *arguments)
-                os._exit(0)
+                with end_of_process():
+                    JOBS[job](Path(answer), *arguments)
             children.append(child)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-        sys.stdout.write(f"{json.dumps(codes)}\n")
+        sys.stdout.write(f"{json.dumps(ends(children))}\n")
         sys.stdout.flush()
+
+
+@contextmanager
+def end_of_process() -> Iterator[None]:
+    """End a fork, whatever happens in it."""
+    code = 1
+    try:
+        yield
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException:  # noqa: BLE001 (the parent must not continue twice)
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def ends(children: list[int]) -> list[int]:
+    """Return the exit codes; a frozen process is killed when all others have ended."""
+    codes: dict[int, int] = {}
+    while len(codes) < len(children):
+        child, status = os.waitpid(-1, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            codes[child] = os.waitstatus_to_exitcode(status)
+        if len(codes) == len(children) - 1 and os.WIFSTOPPED(status) is False:
+            for other in set(children) - codes.keys():
+                with suppress(ProcessLookupError):
+                    if frozen(other):
+                        os.kill(other, signal.SIGKILL)
+    return [codes[child] for child in children]
+
+
+def frozen(process: int) -> bool:
+    """Return whether a process is stopped."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 if __name__ == "__main__":

@@ -8,16 +8,19 @@ an operation that nothing can interrupt. This is safe: a run may be killed at an
 
 import logging
 import os
+import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from torch.distributed import TCPStore
 
+SUPERVISOR = "MESSI_SUPERVISOR"
+"""The environment variable with the process that has started this one and watches over it, if any."""
 _EVERY = 1.0
 """Seconds between two beats."""
 _LIMIT = 15.0
@@ -62,8 +65,10 @@ class Heartbeat:
         self._store = _connect(self._size)
         self._store.set(_key(self._rank), "0 rest 0")
         self._store.wait([_key(rank) for rank in range(self._size)], _START)
+        self._answered = time.monotonic()
         thread = threading.Thread(target=self._beat, daemon=True)
         thread.start()
+        threading.Thread(target=self._watch_store, args=(thread,), daemon=True).start()
         self.alive = True
         try:
             yield
@@ -102,22 +107,33 @@ class Heartbeat:
         count = 0
         while not self._end.wait(_EVERY):
             count += 1
+            if os.environ.get(SUPERVISOR, str(os.getppid())) != str(os.getppid()):
+                os.kill(os.getpid(), signal.SIGTERM)  # whoever started the processes has died: save and stop
+                os.environ.pop(SUPERVISOR)
             try:
                 self._store.set(_key(self._rank), f"{count} {self._state} {int(self._overdue())}")
                 beats = dict(zip(others, self._store.multi_get([_key(rank) for rank in others]), strict=True))
-            except RuntimeError:  # whoever keeps the store has died or is frozen
-                self._give_up(0, "does not answer")
-                return
+            except RuntimeError:  # whoever keeps the store has died
+                self._give_up(0, "has died")
+            self._answered = time.monotonic()
             for rank, value in beats.items():
                 beat, now = _Beat.read(value), time.monotonic()
                 if beat.state == _FAILED:
-                    self._exit()  # that process has said why
+                    self._store.set(_gone(self._rank), "")
+                    os._exit(2)  # that process has said why
                 if rank not in seen or seen[rank][0].count != beat.count:
                     seen[rank] = beat, now
                 elif now - seen[rank][1] > _LIMIT:
                     self._give_up(rank, "has died or does not answer")
             self._find_hanging({rank: _Beat.read(value) for rank, value in beats.items()})
         self._store.set(_key(self._rank), f"{count + 1} {self._state} 0")
+
+    def _watch_store(self, beating: threading.Thread) -> None:
+        """Notice that the process that keeps the store is frozen; reading from it then waits forever."""
+        while beating.is_alive():
+            time.sleep(_EVERY)
+            if time.monotonic() - self._answered > _LIMIT:
+                self._give_up(0, "does not answer")
 
     def _overdue(self) -> bool:
         limit = _LIMIT
@@ -141,11 +157,6 @@ class Heartbeat:
                 self._size,
                 why,
             )
-        self._exit()
-
-    def _exit(self) -> NoReturn:
-        with suppress(RuntimeError):
-            self._store.set(_gone(self._rank), "")
         os._exit(2)
 
 

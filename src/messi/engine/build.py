@@ -64,7 +64,7 @@ def build_run(  # noqa: PLR0913 (all that a run can be given)
     spec = fitted_spec(config, examples, split)
     if config.start and start is None:
         start = read_start(config.start, folder, description, spec)
-    stopwatch = Stopwatch(device)
+    stopwatch = Stopwatch(device, processes.size if processes else 1)
     tensorboard = TensorBoard(folder.path / "tensorboard", RULES[config.training.selection].role)
     metrics = MetricsLog(folder.records, [tensorboard, stopwatch, *observers])
     parts = build_training(
