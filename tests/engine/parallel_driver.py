@@ -14,7 +14,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -154,7 +154,9 @@ def traffic(answer: Path, variant: str) -> None:
         torch.device("cpu"),
         processes=processes,
     )
-    with mock.patch.multiple(Processes, **{name: counted(name) for name in ("gather", "sum", "begin_mean")}):
+    with ExitStack() as patches:
+        for name in ("gather", "sum", "begin_mean"):
+            patches.enter_context(mock.patch.object(Processes, name, counted(name)))
         update(part_of(separable(VARIANTS[variant][0], 1, per_domain=4), algorithm, processes))
     encoder = sum(
         p.nbytes for module in algorithm.modules() if isinstance(module, Encoder) for p in module.parameters()

@@ -17,7 +17,6 @@ from messi.core import heartbeat
 from messi.core.records import EvaluationRecord, TrainRecord
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors
-
 from tests.data.hangs import within
 
 from .test_resume import contents

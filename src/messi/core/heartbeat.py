@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import NamedTuple
 
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stubs do not export it
 
 SUPERVISOR = "MESSI_SUPERVISOR"
 """The environment variable with the process that has started this one and watches over it, if any."""
@@ -36,10 +36,11 @@ _START = timedelta(minutes=10)
 class _Beat(NamedTuple):
     """What a process says of itself."""
 
-    count: str = ""
-    state: str = ""
+    number: str
+    """How many it has sent."""
+    state: str
     """"step", "wait" or "rest", or "failed" if it has ended and said why."""
-    overdue: str = "0"
+    overdue: str
     """Whether it has been in this state for longer than the limit."""
 
     @classmethod
@@ -121,7 +122,7 @@ class Heartbeat:
                 if beat.state == _FAILED:
                     self._store.set(_gone(self._rank), "")
                     os._exit(2)  # that process has said why
-                if rank not in seen or seen[rank][0].count != beat.count:
+                if rank not in seen or seen[rank][0].number != beat.number:
                     seen[rank] = beat, now
                 elif now - seen[rank][1] > _LIMIT:
                     self._give_up(rank, "has died or does not answer")

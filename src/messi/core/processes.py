@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed
+from torch.distributed.distributed_c10d import _coalescing_manager
 
 from messi.core.errors import MessiError
 from messi.core.heartbeat import Heartbeat
@@ -75,7 +76,7 @@ class Processes:
         if not on_gpu:  # older versions of gloo only sum
             torch._foreach_div_(list(tensors), self.size)
         operation = distributed.ReduceOp.AVG if on_gpu else distributed.ReduceOp.SUM
-        with distributed._coalescing_manager(async_ops=True) as message:  # noqa: SLF001
+        with _coalescing_manager(async_ops=True) as message:
             for tensor in tensors:
                 distributed.all_reduce(tensor, op=operation)
         return message

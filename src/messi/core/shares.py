@@ -88,7 +88,7 @@ class _Gather(torch.autograd.Function):
         return share.processes.gather(part)[: share.rows * (len(part) // share.size)]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         share: Share = ctx.share
         own = share.of(gradient) * share.processes.size

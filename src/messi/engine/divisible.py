@@ -1,7 +1,8 @@
 """Refuse a run that several processes cannot divide without changing its result."""
 
 import torch
-from timm.layers import PatchDropout, drop
+from timm.layers import drop
+from timm.layers.patch_dropout import PatchDropout
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -41,7 +42,12 @@ def _draws(layer: nn.Module) -> bool:
     """Return whether a layer draws random numbers for each input by itself."""
     if isinstance(layer, Dropout | DropPath):
         return False
-    rates = {_DropoutNd: "p", drop.DropPath: "drop_prob", drop.DropBlock2d: "drop_prob", PatchDropout: "prob"}
+    rates: dict[type[nn.Module], str] = {
+        _DropoutNd: "p",
+        drop.DropPath: "drop_prob",
+        drop.DropBlock2d: "drop_prob",
+        PatchDropout: "prob",
+    }
     return isinstance(layer, nn.RReLU) or any(
         isinstance(layer, kind) and getattr(layer, name) > 0 for kind, name in rates.items()
     )

@@ -15,7 +15,7 @@ from messi.engine.checkpoint import restore_training
 from messi.engine.config import RunConfig
 from messi.engine.interrupt import stop_on_signal
 from messi.engine.loop import TrainingParts, begin_training, take_step
-from messi.engine.metrics_log import Metrics
+from messi.engine.metrics_log import MetricsLog
 
 
 def follow(
@@ -42,7 +42,7 @@ def follow(
                 progress=progress,
                 processes=processes,
             )
-            _train(dataclasses.replace(built, averager=None, metrics=Metrics([])), processes)
+            _train(dataclasses.replace(built, averager=None, metrics=MetricsLog(built.folder.records, [])), processes)
     return processes.share()
 
 

@@ -71,7 +71,8 @@ def run(
         return read_result(folder, fresh=fresh)
     with processes.together():
         if not processes.leads:
-            return follow(config, processes, **options)
+            followed: RunResult = follow(config, processes, **options)
+            return followed
         folder, fresh = _advance(config, None, out=out, observers=observers, processes=processes, **options)
         result = read_result(folder, fresh=fresh)
         processes.share(result)

@@ -34,7 +34,7 @@ class DropPath(drop.DropPath):
     def forward(self, x: Tensor) -> Tensor:
         """Drop whole examples in training."""
         if shares.inside() is None or not self.training or not self.drop_prob:
-            result: Tensor = super().forward(x)
+            result: Tensor = super().forward(x)  # type: ignore[no-untyped-call]  # timm's has no types
             return result
         rate, shape = self.drop_prob, [1] * (x.dim() - 1)
         kept = shares.draw(len(x), lambda rows: drop.drop_path(x.new_ones(rows, *shape), rate, training=True))
