@@ -9,7 +9,6 @@ the bit. Then both take turns in short stretches; a ratio is the median over the
 
 import os
 import statistics
-from dataclasses import replace
 
 import torch
 
@@ -33,11 +32,11 @@ def contestant(method: str, backbone: str, processes: Processes | None) -> Conte
     algorithm = build(METHODS[method], task=task, encoder=encoder).to(DEVICE)
     stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=3e-5, weight_decay=0.0), processes)
     updater = Updater(algorithm, stepper, DEVICE, processes=processes)
-    return Contestant(updater, replace(make_batch()), list(algorithm.parameters()))
+    return Contestant(updater, make_batch(), list(algorithm.parameters()))
 
 
 def main() -> None:
-    options = parse(__doc__)
+    options = parse(__doc__ or "")
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     processes = join()
     lines = [

@@ -34,11 +34,6 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))) if launched() else 0
 
 
-def follows() -> bool:
-    """Return whether another process leads this one and prints for it."""
-    return launched() and os.environ["RANK"] != "0"
-
-
 @dataclass(frozen=True)
 class Processes:
     """A group that this process has joined."""

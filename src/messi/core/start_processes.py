@@ -33,10 +33,28 @@ def require_devices(number: int, device: str | None) -> None:
         )
 
 
+def places_of(number: int) -> list[dict[str, str]]:
+    """Return the environment variables of each process of a new group on this machine."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
+    common = {"WORLD_SIZE": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, SUPERVISOR: str(os.getpid())}
+    return [{"RANK": str(rank), "LOCAL_RANK": str(rank), **common} for rank in range(number)]
+
+
 def run_in_processes(arguments: Sequence[str], number: int) -> int:
     """Run ``messi`` with these arguments in several processes, and return the exit code of the first that fails."""
-    port = _free_port()
-    children = [_start(arguments, rank, number, port) for rank in range(number)]
+    environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // number)), **os.environ}
+    places, command = places_of(number), [sys.executable, "-m", "messi", *arguments]
+    children = [
+        subprocess.Popen(  # noqa: S603 (this program)
+            command,
+            env=environment | place,
+            stdout=subprocess.DEVNULL if rank else None,
+            start_new_session=True,  # Ctrl-C reaches only this process, which forwards it once
+        )
+        for rank, place in enumerate(places)
+    ]
     try:
         with _forwarded(children):
             while True:
@@ -68,18 +86,6 @@ def _end(children: Sequence["subprocess.Popen[bytes]"], failed: Sequence[int]) -
     return children[0].returncode or children[failed[0]].returncode
 
 
-def _start(arguments: Sequence[str], rank: int, number: int, port: int) -> "subprocess.Popen[bytes]":
-    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": number, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // number)), **os.environ}
-    environment |= {name: str(value) for name, value in own.items()} | {SUPERVISOR: str(os.getpid())}
-    return subprocess.Popen(  # noqa: S603 (this program)
-        [sys.executable, "-m", "messi", *arguments],
-        env=environment,
-        stdout=None if rank == 0 else subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C reaches only this process, which forwards it once
-    )
-
-
 @contextmanager
 def _forwarded(children: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
     """Send the first SIGINT or SIGTERM to the leader, which stops all; a second one kills them."""
@@ -96,9 +102,3 @@ def _forwarded(children: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -23,9 +23,9 @@ def follow(
     processes: Processes,
     *,
     device: str | None,
-    capture: bool,
+    capture: bool = True,
     load: Callable[[], Examples] | None,
-    progress: DataProgress | None,
+    progress: DataProgress | None = None,
 ) -> Any:
     """Take part in a run and return the leader's result."""
     folder: Path | None = processes.share()

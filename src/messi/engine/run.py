@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,19 @@ def run_until(
     out: str | Path,
     device: str | None = None,
     load: Callable[[], Examples] | None = None,
+    processes: Processes | None = None,
 ) -> None:
     """Train until an evaluation, at which the run pauses with a checkpoint; the other arguments are those of a run.
 
     A run that was paused and resumed is the same as an undisturbed one, because its config states all its steps.
     """
-    _advance(config, step, out=out, device=device, load=load)
+    options: dict[str, Any] = {"device": device, "load": load}
+    with processes.together() if processes else nullcontext():
+        if processes and not processes.leads:
+            follow(config, processes, **options)
+        else:
+            _advance(config, step, out=out, processes=processes, **options)
+            tell(processes, None)
 
 
 def _advance(  # noqa: PLR0913 (what the two functions above have in common)
