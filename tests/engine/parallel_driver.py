@@ -35,6 +35,7 @@ from messi.models.encoder import Encoder, EncoderConfig
 from tests.algorithms.test_contract import IMAGES, separable
 
 STEPS = 20
+IMAGES |= dict.fromkeys(("gmoe", "omoe", "dynmoe"), ("test_vit", (3, 32, 32)))  # smaller, hence faster
 ANNEALED = {"irm", "vrex", "fishr"}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {"anneal_steps": 10} if name in ANNEALED else {}) for name in ALGORITHMS.names()},

@@ -56,13 +56,15 @@ def run_in_processes(arguments: Sequence[str], number: int) -> int:
         for rank, place in enumerate(places)
     ]
     try:
-        with _forwarded(children):
+        with _forwarded(children) as received:
             while True:
                 codes = [child.poll() for child in children]
                 failed = [rank for rank, code in enumerate(codes) if code]
                 if failed or None not in codes:
                     break
                 time.sleep(_POLL)
+        if len(received) > 1:
+            raise KeyboardInterrupt
         return _end(children, failed) if failed else 0
     finally:
         for child in children:
@@ -87,8 +89,8 @@ def _end(children: Sequence["subprocess.Popen[bytes]"], failed: Sequence[int]) -
 
 
 @contextmanager
-def _forwarded(children: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
-    """Send the first SIGINT or SIGTERM to the leader, which stops all; a second one kills them."""
+def _forwarded(children: Sequence["subprocess.Popen[bytes]"]) -> Iterator[list[int]]:
+    """Send the first SIGINT or SIGTERM to the leader, which stops all; a second one kills them. Yield all received."""
     received: list[int] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
@@ -98,7 +100,7 @@ def _forwarded(children: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
 
     before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
