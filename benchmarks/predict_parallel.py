@@ -7,6 +7,8 @@
 Measured (benchmarks/results/step_gpu_2026-11-15.md): a step with 96 images, alone.
 """
 
+from typing import Any
+
 import timm
 
 from harness import parse, show
@@ -27,7 +29,7 @@ IMAGES = 96
 
 def predict(backbone: str, gpus: int, *, messi: bool) -> tuple[float, float, float]:
     """Return the ms of a step with 96 images per GPU, of its messages, and how many times faster it is than one GPU."""
-    network = timm.create_model(backbone, num_classes=0)
+    network: Any = timm.create_model(backbone, num_classes=0)
     gradients = sum(parameter.numel() for parameter in network.parameters()) * 4
     erm, with_messi = (ms / 1e3 for ms in MEASURED[backbone])
     share = (gpus - 1) / gpus

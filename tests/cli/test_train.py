@@ -38,7 +38,12 @@ def test_several_devices_train_in_processes_of_the_same_command(
     make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
-    monkeypatch.setattr(train, "run_in_processes", lambda *given: started.append(given) or 0)
+
+    def start(*given: object) -> int:
+        started.append(given)
+        return 0
+
+    monkeypatch.setattr(train, "run_in_processes", start)
     words = ["--data", str(make_folder(images=4)), "--algorithm", "erm", "--devices", "3", *QUICK]
     assert messi("train", *words).returncode == 0
     assert started == [(["train", *words], 3)]

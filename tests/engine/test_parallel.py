@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from messi.algorithms.common.base import ALGORITHMS
 from messi.core import heartbeat
 from messi.core.records import EvaluationRecord, TrainRecord
 from messi.core.rundir import RunDir
@@ -67,11 +68,12 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
 
 @pytest.mark.parametrize(("number", "per_domain"), [(2, 5), (4, 4)])
 def test_losses_and_weights_of_every_method_are_those_of_one_process(job: Job, number: int, per_domain: int) -> None:
-    """Two processes cannot divide 15 examples, or 5 of a domain; four can divide 12, or 4."""
-    done = job("methods", number, per_domain)
+    """Two processes cannot divide 15 examples, or 5 of a domain; four can divide 12, or 4. Options are tested once."""
+    names = ALGORITHMS.names()
+    done = job("methods", number, per_domain, *(names if number == 4 else ()))
     assert done.codes == [0] * number, done.outputs
     assert {name: worst for name, worst in done.answer.items() if max(worst) > TOLERANCE} == {}
-    assert len(done.answer) > 25
+    assert done.answer.keys() >= set(names)
 
 
 def test_a_step_sends_the_features_and_the_gradient_of_the_encoder_once(job: Job) -> None:

@@ -29,7 +29,7 @@ _STEPS, _SLOWER = 20, 10
 """A step may also take this many times as long as the longest of these many steps before it. Earlier ones have no
 limit: kernels are compiled."""
 _FAILED = "failed"
-_START = timedelta(minutes=10)
+START = timedelta(minutes=10)
 """Time for the slowest process to start: it imports torch, perhaps from a network drive."""
 
 
@@ -65,7 +65,7 @@ class Heartbeat:
         self._end.clear()
         self._store = _connect(self._size)
         self._store.set(_key(self._rank), "0 rest 0")
-        self._store.wait([_key(rank) for rank in range(self._size)], _START)
+        self._store.wait([_key(rank) for rank in range(self._size)], START)
         self._answered = time.monotonic()
         thread = threading.Thread(target=self._beat, daemon=True)
         thread.start()
@@ -162,11 +162,16 @@ class Heartbeat:
 
 
 def _key(rank: int) -> str:
-    return f"messi/beat/{rank}"
+    return f"messi/{_attempt()}/beat/{rank}"
 
 
 def _gone(rank: int) -> str:
-    return f"messi/gone/{rank}"
+    return f"messi/{_attempt()}/gone/{rank}"
+
+
+def _attempt() -> str:
+    """Return how often torchrun has started the processes again; the store keeps what earlier ones wrote."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 def _connect(size: int) -> TCPStore:

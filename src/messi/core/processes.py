@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import _coalescing_manager
+from torch.distributed.rendezvous import rendezvous
 
 from messi.core.errors import MessiError
-from messi.core.heartbeat import Heartbeat
+from messi.core.heartbeat import START, Heartbeat
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 # The leader may decode a data set or evaluate while the others wait; the heartbeat notices who hangs or dies.
@@ -147,19 +148,37 @@ def join() -> Processes | None:
     """Join the group that this process was started for, once; None if it was started alone."""
     if _joined or not launched():
         return _joined[0] if _joined else None
-    try:
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    except ValueError as error:
-        raise MessiError("RANK and WORLD_SIZE must be numbers; torchrun sets them.") from error
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank() % torch.cuda.device_count())
     try:
-        distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
+        store, rank, size = next(rendezvous("env://", timeout=START))
+        _meet_all(store, rank, size)
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
     except (RuntimeError, ValueError) as error:
-        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise MessiError(f"Process {rank} of {size} could not join the others at {place}: {error}") from error
+        own, place = os.environ["RANK"], f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        reason = str(error).partition("\n")[0]
+        raise MessiError(f"Process {own} could not join the others at {place}: {reason}") from error
     _joined.append(Processes(rank, size, Heartbeat(rank, size)))
     return _joined[0]
+
+
+def _meet_all(store: Any, rank: int, size: int) -> None:
+    """Wait until every process has started; raise an error that names those that have not."""
+    store.set(_started(rank), "")
+    try:
+        store.wait([_started(other) for other in range(size)], START)
+    except RuntimeError as error:
+        missing = [str(other) for other in range(size) if not store.check([_started(other)])]
+        raise MessiError(
+            f"Process {', '.join(missing)} of {size} has not started within {START.seconds // 60} minutes; start all "
+            "of them."
+        ) from error
+
+
+def _started(rank: int) -> str:
+    """Return the name under which a process says that it has started."""
+    return f"messi/started/{rank}"
 
 
 def leave() -> None:
