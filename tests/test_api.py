@@ -26,7 +26,10 @@ def test_a_run_from_python_writes_the_same_folder_as_the_command(tmp_path: Path,
 
 
 def test_the_public_run_has_the_parameters_of_the_engine() -> None:
-    assert inspect.signature(messi.run) == inspect.signature(engine.run)
+    """Except for the processes, which it joins itself."""
+    public, own = (inspect.signature(one) for one in (messi.run, engine.run))
+    expected = [parameter for name, parameter in own.parameters.items() if name != "processes"]
+    assert public == own.replace(parameters=expected)
 
 
 OWN = """

@@ -1,7 +1,7 @@
 """Tests that need a GPU; CI has none, so they are run by hand."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from messi.algorithms.messi import MESSI, PairReduction
 from messi.algorithms.mldg import MLDG
 from messi.core import gpu_kernels, hardware
 from messi.core.batch import Batch, InputSpec, LossTerms, Task
+from messi.core.processes import Processes, join, leave
 from messi.core.records import EvaluationRecord, TrainRecord
 from messi.core.rundir import RunDir
 from messi.core.seeding import deterministic
@@ -285,6 +286,38 @@ def test_captured_and_eager_steps_give_the_same_bits(kind: type[LossAlgorithm]) 
     (eager, wanted), (captured, found) = (trained(kind, given, capture=capture) for capture in (False, True))
     assert (eager.captured, captured.captured) == (False, True)
     assert all(map(torch.equal, wanted, found))
+
+
+@pytest.fixture
+def group_of_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
+    """Return a group with NCCL that has one process."""
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}.items():
+        monkeypatch.setenv(name, value)
+    processes = join()
+    assert processes
+    yield processes
+    leave()
+
+
+def test_captured_steps_with_nccl_give_the_bits_of_steps_without(group_of_one: Processes) -> None:
+    """The one process of a group gathers its features and reduces its gradients as one of many would."""
+    results = []
+    for processes in (None, group_of_one):
+        with deterministic():
+            torch.manual_seed(0)
+            task = Task(input_shape=(3, 160, 160), num_classes=2, num_domains=3)
+            encoder = EncoderConfig(backbone="test_vit", pretrained=False)
+            algorithm = MESSI(MESSI.Config(), task=task, encoder=encoder).cuda().train()
+            stepper = AdamStepper(algorithm, OptimizerConfig(learning_rate=1e-3, weight_decay=0), processes)
+            update = Updater(algorithm, stepper, torch.device("cuda"), processes=processes)
+            for step in range(1, 9):
+                torch.manual_seed(step)
+                inputs = torch.randn(24, 3, 160, 160, device="cuda")
+                labels, domains = torch.arange(24, device="cuda") % 2, torch.arange(24, device="cuda") // 8
+                update(Batch(inputs, labels, domains, step))
+            assert update.captured
+            results.append([parameter.detach().clone() for parameter in algorithm.parameters()])
+    assert all(map(torch.equal, *results))
 
 
 @pytest.mark.parametrize("backbone", ["small_cnn", "resnet10t", "deit_tiny_patch16_224"])

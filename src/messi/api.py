@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from messi.core.processes import join
 from messi.core.run_documents import AverageChoice, ExpectedAccuracy
 from messi.core.rundir import RunDir
 from messi.data.examples import Examples
@@ -34,7 +35,8 @@ def run(
     """Train, select a model by validation, test it once on the target domains, and write a report.
 
     Everything is saved in the run folder. Repeating the call resumes an interrupted run and returns the result of a
-    finished one. The data must be unchanged, but may have moved.
+    finished one. The data must be unchanged, but may have moved. Processes that torchrun has started take the steps of
+    one run together; all of them must call this.
 
     Args:
         config: what to run.
@@ -46,10 +48,18 @@ def run(
         progress: receives the progress of encoding the images once, with ``tune="head"``.
 
     """
+    processes = join()
     result = engine.run(
-        config, out=out, device=device, capture=capture, observers=observers, load=load, progress=progress
+        config,
+        out=out,
+        device=device,
+        capture=capture,
+        observers=observers,
+        load=load,
+        progress=progress,
+        processes=processes,
     )
-    return _reported(result)
+    return result if processes and not processes.leads else _reported(result)
 
 
 def average(

@@ -14,6 +14,7 @@ from messi.algorithms.common.base import AlgorithmConfig
 from messi.algorithms.coral import CORAL
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI
+from messi.cli import train
 from messi.cli.train import parse
 from messi.core.errors import MessiError
 from messi.data.datasets.pacs import PACS
@@ -31,6 +32,26 @@ def test_training_on_a_folder_leaves_records_model_result_report_and_tensorboard
     assert list((trained / "run" / "tensorboard").iterdir())
     assert len(list((trained / "run" / "examples").iterdir())) == 3 * 4
     assert json.loads((trained / "run" / "result.json").read_text())["target"].keys() == {"dark room"}
+
+
+def test_several_devices_train_in_processes_of_the_same_command(
+    make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def start(*given: object) -> int:
+        started.append(given)
+        return 0
+
+    monkeypatch.setattr(train, "run_in_processes", start)
+    words = ["--data", str(make_folder(images=4)), "--algorithm", "erm", "--devices", "3", *QUICK]
+    assert messi("train", *words).returncode == 0
+    assert started == [(["train", *words], 3)]
+    assert "devices must be at least 1, but is 0" in messi("train", *words, "--devices", "0").stderr
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    on_gpus = messi("train", *words[:-1], "cuda")
+    assert "--devices 3 requires as many GPUs, but this machine has 2; use fewer" in on_gpus.stderr
+    assert len(started) == 1
 
 
 def test_training_on_renamed_data_reports_that_the_run_is_finished(make_folder: MakeFolder, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def make_loader(
     augmentation: Augmentation = "none",
     validation_augmentation: bool = False,
     device: torch.device = CPU,
+    part: tuple[int, int] = (0, 1),
 ) -> Loader:
     split = split_of(examples)
     members = list(split.train.values())
@@ -78,6 +79,7 @@ def make_loader(
         seed=seed,
         sampler=sampler,
         augmentation=AugmentationConfig(augmentation=augmentation, validation_augmentation=validation_augmentation),
+        part=part,
     )
 
 
@@ -121,6 +123,22 @@ def test_the_batch_of_a_step_is_the_same_in_any_order_and_in_a_new_loader(augmen
         assert equal(make().batch(step), in_order[step]), "as in a resumed run"
     assert not equal(in_order[0], in_order[1])
     assert not equal(make(seed=1).batch(0), in_order[0])
+
+
+@pytest.mark.parametrize("augmentation", ["none", "domainbed"])
+def test_the_parts_of_several_processes_together_are_the_batch(augmentation: Augmentation) -> None:
+    whole, *parts = (
+        make_loader(coded(even=False), augmentation=augmentation, part=part)
+        for part in ((0, 1), (0, 3), (1, 3), (2, 3))
+    )
+    for step in (1, 2, BLOCK + 1):
+        batch, shares = whole.batch(step), [part.batch(step) for part in parts]
+        assert torch.equal(batch.inputs, torch.cat([share.inputs for share in shares]))
+        assert all(torch.equal(batch.labels, share.labels) for share in shares)
+        assert all(torch.equal(batch.domains, share.domains) for share in shares)
+    assert equal(make_loader(coded(), part=(1, 2)).batch(1), make_loader(coded()).batch(1)), (
+        "15 images cannot be halved"
+    )
 
 
 def test_the_seed_changes_how_the_same_images_are_augmented() -> None:

@@ -25,7 +25,7 @@ from messi.losses.by_domain import domain_mean_cross_entropy
 from messi.models.encoder import EncoderConfig
 from messi.models.moe_dynamic import DynamicMoeLayer
 from messi.models.moe_layers import MoeLayer
-from messi.models.moe_vit import image_routing, inspect_blocks, place_experts, take_routings
+from messi.models.moe_vit import image_routing, inspect_blocks, place_experts, release_routings, take_routings
 
 
 class DynMoE(ExpertsInBlocks):
@@ -72,7 +72,7 @@ class DynMoE(ExpertsInBlocks):
     def loss(self, batch: Batch) -> LossTerms:
         """Return the classification term and the two terms on the expert directions."""
         logits = self.classifier(self.encoder(batch.inputs))
-        take_routings(self.encoder)
+        release_routings(self.encoder)
         terms = {"cls": domain_mean_cross_entropy(logits, batch.labels, batch.domains)}
         weight, layers = self.config.router_weight, self._layers()
         if weight:

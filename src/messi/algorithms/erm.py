@@ -1,6 +1,7 @@
 """ERM: minimise the classification loss of the source domains, nothing else (Vapnik, 1991)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -16,6 +17,8 @@ class ERM(LossAlgorithm):
     @dataclass(frozen=True, kw_only=True)
     class Config(AlgorithmConfig):
         """ERM has no hyper-parameters."""
+
+    whole_inputs: ClassVar[bool] = False
 
     def __init__(self, config: Config, *, task: Task, encoder: EncoderConfig) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ Legend: M experts, B examples, R features.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -92,6 +92,7 @@ class MESSI(LossAlgorithm):
             super().__post_init__()
             require_debiasable(self.discrepancy, debiased=self.debiased)
 
+    whole_inputs: ClassVar[bool] = False
     load: Tensor
     steps_taken: Tensor | None
     """Number of steps so far; only with a ramp. On the device, because a captured step cannot read another number."""

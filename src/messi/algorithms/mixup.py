@@ -4,7 +4,7 @@ Legend: B examples, K domains.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ class Mixup(ERM):
         """Mixing weights are drawn from Beta(alpha, alpha): below 1, one of the two images dominates."""
 
     config: Config
+    whole_inputs: ClassVar[bool] = True  # mixes them
 
     def loss(self, batch: Batch) -> LossTerms:
         """Return the cross-entropy of the mixtures with both labels, weighted like the images."""

@@ -1,8 +1,11 @@
 """``messi train``: from options to finished runs."""
 
 import argparse
+import contextlib
 import dataclasses
 import functools
+import io
+import logging
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -17,13 +20,15 @@ from messi.cli.common.output import say
 from messi.cli.common.progress import data_progress, progress
 from messi.cli.common.results import print_held_out, print_results
 from messi.core.errors import MessiError
+from messi.core.processes import Processes, join, launched, leave
 from messi.core.registry import short_name
 from messi.core.rundir import RunDir, folder_name
+from messi.core.start_processes import require_devices, run_in_processes
 from messi.data.datasets.common.base import ImageData
 from messi.data.examples import Examples, summary
 from messi.data.find import data_label, find_data
 from messi.data.listing import Listing
-from messi.data.progress import DataProgress
+from messi.data.progress import DataProgress, LogProgress
 from messi.engine.build import pick_device
 from messi.engine.config import RunConfig
 from messi.engine.leave_one_out import runs_of
@@ -35,12 +40,35 @@ from messi.reports.page import write_report
 
 def main(arguments: list[str]) -> int:
     """Train, print the results and write the report."""
-    config, out, device, capture, saved = parse(arguments)
-    loading = data_progress()
+    command = parse(arguments)
+    if command.devices > 1 and not launched():
+        require_devices(command.devices, command.device)
+        return run_in_processes(["train", *arguments], command.devices)
+    processes = join()
+    if processes is None:
+        _train(command)
+        return 0
+    if command.devices not in (1, processes.size):
+        raise MessiError(f"--devices is {command.devices}, but {processes.size} processes were started; omit it.")
+    with processes.together(), contextlib.ExitStack() as silence:
+        if not processes.leads:
+            logging.getLogger("messi").setLevel(logging.ERROR)
+            silence.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        _train(command, processes)
+    leave()
+    return 0
+
+
+def _train(command: "Command", processes: Processes | None = None) -> None:
+    """Do all runs of a command."""
+    config, out, device, capture, saved, _ = command
+    leads = processes is None or processes.leads
+    loading = data_progress() if leads else LogProgress()
     # Listing the images is enough to report an unknown domain; decoding them would take long.
-    listing = config.data.listing(loading) if isinstance(config.data, ImageData) else None
-    load = functools.cache(functools.partial(_load, config, loading, listing))
-    configs = [config] if saved and not config.target else runs_of(config, (listing or load()).domain_names)
+    with processes.leader_first() if processes else contextlib.nullcontext():
+        listing = config.data.listing(loading) if isinstance(config.data, ImageData) else None
+        load = functools.cache(functools.partial(_load, config, loading, listing))
+        configs = [config] if saved and not config.target else runs_of(config, (listing or load()).domain_names)
     results: list[RunResult] = []
     for number, one in enumerate(configs):
         name = "+".join(one.target) or "all"
@@ -54,8 +82,8 @@ def main(arguments: list[str]) -> int:
         results.append(
             run(one, out=place, device=device, capture=capture, observers=observers, load=load, progress=loading)
         )
-    _show(config, results, out)
-    return 0
+    if leads:
+        _show(config, results, out)
 
 
 def _estimate(title: str, config: RunConfig, runs: int, device: str | None) -> Estimate:
@@ -103,6 +131,8 @@ class Command(NamedTuple):
     capture: bool
     saved: bool
     """Whether the config was read from a file: then no target means that no domain is held out."""
+    devices: int
+    """The number of processes that take the steps of a run together."""
 
 
 def parse(arguments: list[str]) -> Command:
@@ -118,7 +148,7 @@ def parse(arguments: list[str]) -> Command:
     saved = chosen.config is not None
     default = (_change_saved(chosen) if saved else _from_scratch(chosen)).resolved()
 
-    def train(
+    def train(  # noqa: PLR0913 (the options of the command)
         *,
         data: str = default.data.name if saved else tyro.MISSING,  # noqa: ARG001 (read above, shown here)
         recipe: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None if saved else _recipe_name(chosen),  # noqa: ARG001
@@ -126,6 +156,7 @@ def parse(arguments: list[str]) -> Command:
         config: Annotated[Path | None, shown_as("RUN")] = None,  # noqa: ARG001
         out: Annotated[Path | None, shown_as("FOLDER")] = None,
         device: Annotated[str | None, shown_as("DEVICE")] = None,
+        devices: Annotated[int, shown_as("N")] = 1,
         capture: bool = True,
         settings: Annotated[RunConfig, tyro.conf.arg(name="")] = default,
     ) -> Command:
@@ -144,11 +175,14 @@ def parse(arguments: list[str]) -> Command:
             config: Repeat an earlier run: its folder or its run.json.
             out: The run folder, or the folder of several runs; by default in runs/, named by the config.
             device: Such as cpu or cuda:0; by default a GPU if there is one.
+            devices: Number of GPUs, or of processes on a CPU, that share every batch: same result up to rounding.
             capture: On a GPU, capture the training step once as a CUDA graph and replay it: same result, faster.
             settings: All other settings.
 
         """
-        return Command(settings, out, device, capture, saved)
+        if devices < 1:
+            raise MessiError(f"devices must be at least 1, but is {devices}.")
+        return Command(settings, out, device, capture, saved, devices)
 
     return tyro.cli(train, prog="messi train", args=arguments, config=FLAT)
 

@@ -47,13 +47,15 @@ class Loader:
         seed: int = 0,
         sampler: Sampler | None = None,
         augmentation: AugmentationConfig = NO_AUGMENTATION,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
+        """Prepare to load; ``part`` (r, n) loads the r-th of n equal parts of each batch's inputs, and all labels."""
         augmented = augmentation.augmentation == "domainbed"
         if augmented and (len(spec.shape) != 3 or spec.shape[0] != 3):
             raise MessiError("augmentation 'domainbed' requires colour images; choose --augmentation none.")
         self.data, self.spec, self.device = data, spec, device
         self._image_device = image_device(device)
-        self._seed, self._sampler = seed, sampler
+        self._seed, self._sampler, self._part = seed, sampler, part
         self._augmented_training = augmented
         self._augmented_validation = augmented and augmentation.validation_augmentation
         self._thread = worker_threads(1)
@@ -86,12 +88,13 @@ class Loader:
 
     def _batch(self, step: int) -> Batch:
         block, rows = self._rows(step)
+        own = self._own(rows)
         if isinstance(block.inputs, Tensor):
-            inputs = block.inputs[rows]
+            inputs = block.inputs[own]
         elif block.parameters is None:
             inputs = self._to_device(prepare(self._images(step), self.spec))
         else:
-            inputs = self._to_device(prepare_augmented(self._images(step), block.parameters[rows], self.spec))
+            inputs = self._to_device(prepare_augmented(self._images(step), block.parameters[own], self.spec))
         return Batch(inputs=inputs, labels=block.labels[rows], domains=block.domains[rows], step=step)
 
     def evaluation(self, role: Role, domain: int, *, size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -134,7 +137,15 @@ class Loader:
     def _selected(self, step: int) -> Images:
         block, rows = self._rows(step)
         assert isinstance(block.inputs, Images)  # noqa: S101 (for the type checker; features never get here)
-        return block.inputs.select(rows)
+        return block.inputs.select(self._own(rows))
+
+    def _own(self, rows: slice) -> slice:
+        """Return the rows whose inputs this process loads; all of them if they cannot be divided equally."""
+        number, size = self._part[1], rows.stop - rows.start
+        if size % number:
+            return rows
+        start = rows.start + self._part[0] * (size // number)
+        return slice(start, start + size // number)
 
     def _rows(self, step: int) -> tuple[_Block, slice]:
         number, place = divmod(step - 1, BLOCK)  # steps count from 1

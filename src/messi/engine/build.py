@@ -12,6 +12,7 @@ from messi.core.errors import MessiError
 from messi.core.hardware import hardware_of, local_devices
 from messi.core.info import environment, version
 from messi.core.precision import Precision
+from messi.core.processes import Processes, launched, local_rank
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.seeding import derive_seed
@@ -30,6 +31,7 @@ from messi.data.splits import Split, make_split
 from messi.engine.averaging.choice import make_averager
 from messi.engine.checkpoint import FrozenWeights
 from messi.engine.config import RunConfig
+from messi.engine.divisible import require_divisible
 from messi.engine.encode import encode_images
 from messi.engine.loop import RunParts, TrainingParts
 from messi.engine.metrics_log import Metrics, MetricsLog
@@ -41,7 +43,7 @@ from messi.models.encoder import Encoder
 from messi.models.lora import plain_state
 
 
-def build_run(
+def build_run(  # noqa: PLR0913 (all that a run can be given)
     config: RunConfig,
     examples: Examples,
     folder: RunDir,
@@ -50,11 +52,14 @@ def build_run(
     *,
     capture: bool = True,
     start: Start | None = None,
+    precision: Precision | None = None,
     progress: DataProgress | None = None,
+    processes: Processes | None = None,
 ) -> RunParts:
     """Build the parts of a run from its resolved config, without writing anything to its folder.
 
-    ``start`` overrides the config's; ``progress`` follows the encoding of images by a frozen encoder.
+    ``start`` overrides the config's, and ``precision`` that of the run if it has begun; ``progress`` follows the encoding
+    of images by a frozen encoder.
     """
     split = split_of(config, examples)
     _note_unseen_classes(examples, split)
@@ -63,8 +68,8 @@ def build_run(
     spec = fitted_spec(config, examples, split)
     if config.start and start is None:
         start = read_start(config.start, folder, description, spec)
-    begun = folder.read_description() if folder.state() != "new" else None
-    stopwatch = Stopwatch(device)
+    begun = folder.read_description() if precision is None and folder.state() != "new" else None
+    stopwatch = Stopwatch(device, processes.size if processes else 1)
     tensorboard = TensorBoard(folder.path / "tensorboard", RULES[config.training.selection].role)
     metrics = MetricsLog(folder.records, [tensorboard, stopwatch, *observers])
     parts = build_training(
@@ -76,11 +81,12 @@ def build_run(
         metrics=metrics,
         stopwatch=stopwatch,
         start=start,
-        precision=_precision_of(begun, device) if begun else None,
+        precision=_precision_of(begun, device) if begun else precision,
         progress=progress,
+        processes=processes,
     )
-    precision = begun.precision if begun else parts.description.precision
-    description = dataclasses.replace(parts.description, seen=description.seen, precision=precision)
+    recorded = begun.precision if begun else parts.description.precision
+    description = dataclasses.replace(parts.description, seen=description.seen, precision=recorded)
     own = {"folder": folder, "metrics": metrics, "capture": capture, "seen": seen, "description": description}
     return RunParts(**{**vars(parts), **own})
 
@@ -97,6 +103,7 @@ def build_training(  # noqa: PLR0913 (what a run and an estimator have in common
     start: Start | None = None,
     precision: Precision | None = None,
     progress: DataProgress | None = None,
+    processes: Processes | None = None,
 ) -> TrainingParts:
     """Build what trains on a split of the examples, from a resolved config; by default in the precision it states."""
     training = config.training
@@ -116,6 +123,8 @@ def build_training(  # noqa: PLR0913 (what a run and an estimator have in common
     algorithm.precision = precision or choose_precision(config.encoder, device, config.precision)
     if "bfloat16" in vars(algorithm.precision).values() and not hardware_of(device).bfloat16:
         LogProgress().noted("The run computes in bfloat16, which this device emulates: expect it to be slow.")
+    if processes:
+        require_divisible(algorithm, config, device)
     description = dataclasses.replace(
         _describe(config, examples, split),
         start=start.checksum if start else None,
@@ -124,11 +133,12 @@ def build_training(  # noqa: PLR0913 (what a run and an estimator have in common
     )
     algorithm.to(device)
     sealed = _sealed(config, examples, split, algorithm, spec, device, algorithm.precision, progress)
-    loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split))
+    part = (processes.rank, processes.size) if processes and not algorithm.whole_inputs else (0, 1)
+    loader = loader_of(config, sealed, spec, device, _sampler(config, examples, split), part)
     return TrainingParts(
         config=config,
         algorithm=algorithm,
-        stepper=AdamStepper(algorithm, training),
+        stepper=AdamStepper(algorithm, training, processes),
         averager=make_averager(algorithm, training, num_classes=task.num_classes),
         loader=loader,
         metrics=metrics,
@@ -136,6 +146,7 @@ def build_training(  # noqa: PLR0913 (what a run and an estimator have in common
         task=task,
         description=description,
         frozen=FrozenWeights.of(algorithm),
+        processes=processes,
     )
 
 
@@ -216,11 +227,22 @@ def split_of(config: RunConfig, examples: Examples, *, share_small: bool = False
 
 
 def loader_of(
-    config: RunConfig, sealed: SealedData, spec: InputSpec, device: torch.device, sampler: Sampler | None = None
+    config: RunConfig,
+    sealed: SealedData,
+    spec: InputSpec,
+    device: torch.device,
+    sampler: Sampler | None = None,
+    part: tuple[int, int] = (0, 1),
 ) -> Loader:
-    """Return the loader of a run, the same for training and for a later evaluation of its model."""
+    """Return the loader of a run, the same for training and for a later evaluation of its model; ``part`` as there."""
     return Loader(
-        data=sealed, spec=spec, device=device, seed=config.seed, sampler=sampler, augmentation=config.training
+        data=sealed,
+        spec=spec,
+        device=device,
+        seed=config.seed,
+        sampler=sampler,
+        augmentation=config.training,
+        part=part,
     )
 
 
@@ -241,6 +263,8 @@ def pick_device(name: str | None) -> torch.device:
     unknown = MessiError(f"There is no device '{name}'; use 'cpu', 'cuda', 'cuda:1' or 'mps'.")
     try:
         device = torch.device(name or local_devices()[0].removesuffix(":0"))
+        if launched() and device == torch.device("cuda"):  # one for each process
+            device = torch.device("cuda", local_rank())
     except RuntimeError as error:
         raise unknown from error
     if device.type == "cuda" and not torch.cuda.is_available():

@@ -13,6 +13,8 @@ from torch import Tensor
 from messi.algorithms.common.base import Algorithm
 from messi.core.batch import Batch, LossTerms
 from messi.core.hardware import hardware_of
+from messi.core.processes import Processes
+from messi.core.shares import dividing
 from messi.engine.stepper import AdamStepper
 
 # Eager steps before the capture: they compile kernels, choose algorithms and allocate the optimizer's state.
@@ -31,9 +33,15 @@ class Updater:
     """Takes training steps: eagerly at first, then by replaying captured ones if method and device allow it."""
 
     def __init__(
-        self, algorithm: Algorithm, stepper: AdamStepper, device: torch.device, *, capture: bool = True
+        self,
+        algorithm: Algorithm,
+        stepper: AdamStepper,
+        device: torch.device,
+        *,
+        capture: bool = True,
+        processes: Processes | None = None,
     ) -> None:
-        self._algorithm, self._stepper, self._device = algorithm, stepper, device
+        self._algorithm, self._stepper, self._device, self._processes = algorithm, stepper, device, processes
         self._wanted = capture and not hardware_of(device).why_no_kernels
         self._taken: Counter[Hashable] = Counter()
         """Eager steps of each phase."""
@@ -53,11 +61,15 @@ class Updater:
         captured = self._captured.get(phase)
         if captured is None or not _fills(batch, captured.batch):
             self._taken[phase] += 1
-            return self._algorithm.update(batch, self._stepper)
+            return self._update(batch)
         for mine, given in zip(_tensors(captured.batch), _tensors(batch), strict=True):
             mine.copy_(given)
         captured.graph.replay()
         return captured.terms
+
+    def _update(self, batch: Batch) -> LossTerms:
+        with dividing(self._processes, batch, type(self._algorithm).__name__):
+            return self._algorithm.update(batch, self._stepper)
 
     def _phase(self, step: int) -> Hashable | None:
         """Return the method's kind of step and whether the step is one of the probe; None is never captured."""
@@ -73,7 +85,7 @@ class Updater:
         capture = torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
         try:
             with _usable_after_failure(pool, self._device), capture:
-                terms = self._algorithm.update(inputs, self._stepper)
+                terms = self._update(inputs)
         except RuntimeError as error:
             self._wanted = False
             name = type(self._algorithm).__name__

@@ -1,6 +1,6 @@
 """Checkpoints: the state from which a killed run resumes and ends with the same bits as an undisturbed one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -73,14 +73,9 @@ class Checkpoint:
         frozen: FrozenWeights = NOTHING_FROZEN,
         model: bool = True,
     ) -> None:
-        state = {name: tensor for name, tensor in algorithm.state_dict().items() if name not in frozen.names}
-        tensors = {f"algorithm/{name}": tensor for name, tensor in state.items()}
+        tensors = training_state(algorithm, stepper, frozen)
         self._model = list(weights := plain_state(algorithm)) if model else []
-        tensors |= {f"model/{name}": weights[name] for name in self._model if name not in state}
-        tensors |= {f"training/{name}": tensor for name, tensor in _training_buffers(algorithm).items()}
-        for group, optimizer in stepper.optimizers.items():
-            for index, state in optimizer.state_dict()["state"].items():
-                tensors |= {f"optimizer/{group}/{index}/{name}": tensor for name, tensor in state.items()}
+        tensors |= {f"model/{name}": weights[name] for name in self._model if f"algorithm/{name}" not in tensors}
         if averager:
             tensors |= {f"average/{name}": tensor for name, tensor in averager.tensors().items()}
         if metrics.rows:
@@ -108,6 +103,19 @@ class Checkpoint:
         self._records.sync()
         tensors = {name: copy for name, copy in self._tensors.wait().items() if not name.startswith("model/")}
         write_tensors(path, tensors, asdict(self._description))
+
+
+def training_state(
+    algorithm: Algorithm, stepper: AdamStepper, frozen: FrozenWeights = NOTHING_FROZEN
+) -> dict[str, Tensor]:
+    """Return all tensors that steps change, by name."""
+    state = {name: tensor for name, tensor in algorithm.state_dict().items() if name not in frozen.names}
+    tensors = {f"algorithm/{name}": tensor for name, tensor in state.items()}
+    tensors |= {f"training/{name}": tensor for name, tensor in _training_buffers(algorithm).items()}
+    for group, optimizer in stepper.optimizers.items():
+        for index, values in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer/{group}/{index}/{name}": tensor for name, tensor in values.items()}
+    return tensors
 
 
 def load_checkpoint(
@@ -169,6 +177,15 @@ def _restore(
     metrics: MetricsLog,
     averager: Averager | None,
 ) -> None:
+    restore_training(tensors, algorithm, stepper)
+    if averager and description.average:
+        averager.load(_under("average/", tensors.items()), description.average)
+    metrics.terms = list(description.terms)
+    metrics.rows = list(tensors["pending"].to(stepper.device)) if "pending" in tensors else []
+
+
+def restore_training(tensors: Mapping[str, Tensor], algorithm: Algorithm, stepper: AdamStepper) -> None:
+    """Restore what :func:`training_state` returned."""
     frozen = {name: tensor for name, tensor in algorithm.state_dict().items() if name in untrained_names(algorithm)}
     algorithm.load_state_dict({**frozen, **_under("algorithm/", tensors.items())})
     buffers = _training_buffers(algorithm)
@@ -182,10 +199,6 @@ def _restore(
         # Its settings depend on the config and the device, which may have changed.
         settings = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state, "param_groups": settings})
-    if averager and description.average:
-        averager.load(_under("average/", tensors.items()), description.average)
-    metrics.terms = list(description.terms)
-    metrics.rows = list(tensors["pending"].to(stepper.device)) if "pending" in tensors else []
 
 
 def _training_buffers(algorithm: Algorithm) -> dict[str, Tensor]:

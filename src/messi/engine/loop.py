@@ -1,5 +1,6 @@
 """The training loop, with every side effect visible."""
 
+import signal
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from messi.algorithms.common.base import Algorithm
-from messi.core.batch import Task
+from messi.core.batch import LossTerms, Task
+from messi.core.processes import Processes
 from messi.core.records import EvaluationRecord, Role
 from messi.core.registry import short_name
 from messi.core.run_documents import RunDescription
@@ -18,7 +20,7 @@ from messi.data.loader import Loader
 from messi.engine.async_writer import AsyncWriter
 from messi.engine.averaging.averager import Averager
 from messi.engine.capture import Updater
-from messi.engine.checkpoint import Checkpoint, FrozenWeights, load_checkpoint
+from messi.engine.checkpoint import Checkpoint, FrozenWeights, load_checkpoint, training_state
 from messi.engine.config import RunConfig
 from messi.engine.interrupt import Interrupted, stop_on_signal
 from messi.engine.metrics_log import Metrics, MetricsLog
@@ -46,6 +48,8 @@ class TrainingParts:
     task: Task
     capture: bool = True
     """Whether steps may be captured as a CUDA graph."""
+    processes: Processes | None = None
+    """The processes that take the steps together; None if this one is alone."""
     description: RunDescription
     """Saved with the selected model and, in a run, as ``run.json``."""
     frozen: FrozenWeights
@@ -77,12 +81,15 @@ def train(parts: RunParts, until: int | None = None) -> bool:
         averager=parts.averager,
         frozen=parts.frozen,
     )
+    if parts.processes:
+        parts.processes.share(follower_state(parts))
     update = begin_training(parts, done)
     with stop_on_signal() as stop, AsyncWriter() as writer:
         for step in remaining_steps(parts, done, until or training.steps):
             writer.check()
+            asked = parts.processes is not None and parts.processes.agree(step, stop=bool(stop))[1]
             evaluated, selected = advance(parts, update, step)
-            stopping = bool(stop)  # read once: a signal after the checkpoint waits for the next one
+            stopping = bool(stop) or asked  # read once: a signal after the checkpoint waits for the next one
             if evaluated or stopping:
                 _save(parts, writer, step, selected=selected)
             for observer in metrics.observers:
@@ -90,8 +97,10 @@ def train(parts: RunParts, until: int | None = None) -> bool:
             if stopping and step < training.steps:
                 writer.wait()
                 progress = f"{_name(parts)} after step {step} of {training.steps}"
-                raise Interrupted(f"Stopped {progress}; the state is saved.", stop.signal)
+                raise Interrupted(f"Stopped {progress}; the state is saved.", stop.signal or signal.SIGTERM)
             done = step
+    if parts.processes:
+        parts.processes.agree(0, stop=False)
     return done == training.steps or _averaged(parts)
 
 
@@ -104,7 +113,9 @@ def begin_training(parts: TrainingParts, done: int = 0) -> Updater:
     parts.algorithm.train()
     for observer in parts.metrics.observers:
         observer.started(done, parts.config.training.steps)
-    return Updater(parts.algorithm, parts.stepper, parts.loader.device, capture=parts.capture)
+    return Updater(
+        parts.algorithm, parts.stepper, parts.loader.device, capture=parts.capture, processes=parts.processes
+    )
 
 
 def remaining_steps(parts: TrainingParts, done: int, last: int) -> Iterator[int]:
@@ -122,20 +133,35 @@ def _averaged(parts: TrainingParts) -> bool:
 
 def advance(parts: TrainingParts, update: Updater, step: int) -> tuple[bool, bool]:
     """Take a step, log and evaluate where due; return whether the step was evaluated and whether it is the best."""
-    training, last = parts.config.training, step == parts.config.training.steps
-    _take_step(parts, update, step)
-    if step % training.log_every == 0 or last:
+    parts.metrics.add(take_step(parts, update, step))
+    if parts.averager:
+        parts.averager.add(step)
+    if step % parts.config.training.log_every == 0 or step == parts.config.training.steps:
         parts.metrics.flush(step)
-    evaluated = step % training.evaluate_every == 0 or last
+    evaluated = _is_evaluated(parts, step)
     return evaluated, evaluated and _evaluate_and_select(parts, step)
 
 
-def _take_step(parts: TrainingParts, update: Updater, step: int) -> None:
-    """Take a step without waiting for the device."""
+def take_step(parts: TrainingParts, update: Updater, step: int) -> LossTerms:
+    """Take a step without waiting for the device; several processes compare their weights before an evaluation."""
     seed_torch(parts.loader.device, "step", parts.config.seed, step)
-    parts.metrics.add(update(parts.loader.batch(step)))
-    if parts.averager:
-        parts.averager.add(step)
+    if parts.processes is None:
+        return update(parts.loader.batch(step))
+    with parts.processes.heartbeat.during("step"):
+        terms = update(parts.loader.batch(step))
+        if _is_evaluated(parts, step):
+            parts.processes.require_same(list(parts.algorithm.state_dict().values()), "The weights")
+    return terms
+
+
+def _is_evaluated(parts: TrainingParts, step: int) -> bool:
+    training = parts.config.training
+    return step % training.evaluate_every == 0 or step == training.steps
+
+
+def follower_state(parts: TrainingParts) -> dict[str, Tensor]:
+    """Return what the other processes must know of the state before the next step."""
+    return {name: tensor.cpu() for name, tensor in training_state(parts.algorithm, parts.stepper).items()}
 
 
 def measure(parts: TrainingParts, role: Role, step: int, *, averaged: bool = False) -> dict[int, Predictions]:

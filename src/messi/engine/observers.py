@@ -70,8 +70,8 @@ class Stopwatch:
     It starts and stops at evaluations, where a run waits for its device anyway, so timing costs nothing.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, processes: int = 1) -> None:
+        self._device, self._processes = device, processes
         self._resumed_after = 0
         """The step after which this process started."""
         self._since: tuple[int, float] | None = None
@@ -119,10 +119,10 @@ class Stopwatch:
 
     def timing(self, run: str) -> Timing:
         """Return the times, for a resumed run only those since it resumed; ``run`` is the run's identity."""
-        name = hardware_of(self._device).name
+        name = hardware_of(self._device).name or f"CPU, {torch.get_num_threads()} threads"
         return Timing(
             run=run,
-            device=name or f"CPU, {torch.get_num_threads()} threads",
+            device=name if self._processes == 1 else f"{self._processes} x {name}",
             resumed_after_step=self._resumed_after,
             steps=self._steps,
             seconds=self._training,

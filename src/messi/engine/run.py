@@ -2,11 +2,13 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from messi.core.info import version
+from messi.core.processes import Processes, tell
 from messi.core.rundir import RunDir
 from messi.core.seeding import deterministic
 from messi.core.tensorfile import write_tensors
@@ -16,6 +18,7 @@ from messi.engine.build import build_run, pick_device
 from messi.engine.config import RunConfig
 from messi.engine.find_run import find_run
 from messi.engine.finish import finish
+from messi.engine.follow import Begun, follow
 from messi.engine.loop import train
 from messi.engine.observers import Observer
 
@@ -44,6 +47,7 @@ def run(
     observers: Sequence[Observer] = (),
     load: Callable[[], Examples] | None = None,
     progress: DataProgress | None = None,
+    processes: Processes | None = None,
 ) -> RunResult:
     """Train, select a model, test it once on the target and save everything in a folder.
 
@@ -58,12 +62,21 @@ def run(
         observers: objects that follow the progress.
         load: returns the examples, for example those already loaded for another run; by default ``config.data.load``.
         progress: follows the encoding of images by a frozen encoder.
+        processes: those that take the steps together and call this function together; all return the same result.
 
     """
-    folder, fresh = _advance(
-        config, None, out=out, device=device, capture=capture, observers=observers, load=load, progress=progress
-    )
-    return read_result(folder, fresh=fresh)
+    options: dict[str, Any] = {"device": device, "capture": capture, "load": load, "progress": progress}
+    if processes is None:
+        folder, fresh = _advance(config, None, out=out, observers=observers, **options)
+        return read_result(folder, fresh=fresh)
+    with processes.together():
+        if not processes.leads:
+            followed: RunResult = follow(config, processes, **options)
+            return followed
+        folder, fresh = _advance(config, None, out=out, observers=observers, processes=processes, **options)
+        result = read_result(folder, fresh=fresh)
+        processes.share(result)
+    return result
 
 
 def run_until(
@@ -73,15 +86,22 @@ def run_until(
     out: str | Path,
     device: str | None = None,
     load: Callable[[], Examples] | None = None,
+    processes: Processes | None = None,
 ) -> None:
     """Train until an evaluation, at which the run pauses with a checkpoint; the other arguments are those of a run.
 
     A run that was paused and resumed is the same as an undisturbed one, because its config states all its steps.
     """
-    _advance(config, step, out=out, device=device, load=load)
+    options: dict[str, Any] = {"device": device, "load": load}
+    with processes.together() if processes else nullcontext():
+        if processes and not processes.leads:
+            follow(config, processes, **options)
+        else:
+            _advance(config, step, out=out, processes=processes, **options)
+            tell(processes, None)
 
 
-def _advance(
+def _advance(  # noqa: PLR0913 (what the two functions above have in common)
     config: RunConfig,
     until: int | None,
     *,
@@ -91,6 +111,7 @@ def _advance(
     observers: Sequence[Observer] = (),
     load: Callable[[], Examples] | None,
     progress: DataProgress | None = None,
+    processes: Processes | None = None,
 ) -> tuple[RunDir, bool]:
     """Train until a step, or to the end, and return the folder and whether there was anything to do."""
     config = config.resolved()
@@ -98,13 +119,17 @@ def _advance(
     folder, config = find_run(config, out, load)
     if folder.is_finished(config.to_dict(), version()):
         folder.require_data(load().fingerprint)
+        tell(processes, None)
         return folder, False
     if config.start is None:
         config.encoder.check_weights()
     chosen = pick_device(device)
     examples = load()
     with deterministic(enabled=config.training.deterministic):
-        parts = build_run(config, examples, folder, chosen, observers, capture=capture, progress=progress)
+        parts = build_run(
+            config, examples, folder, chosen, observers, capture=capture, progress=progress, processes=processes
+        )
+        tell(processes, Begun(folder.path, parts.algorithm.precision))
         with folder.locked(), closing(parts.metrics):
             folder.begin(parts.description)
             fresh = folder.state() != "done"  # another process may have finished it while the data was loaded
@@ -113,6 +138,8 @@ def _advance(
                     write_tensors(folder.seen, parts.seen, {})
                 if train(parts, until):
                     finish(parts)
+            else:
+                tell(processes, None)
     return folder, fresh
 
 

@@ -12,6 +12,8 @@ from messi.algorithms.common.inference import autocast
 from messi.core.batch import LossTerms
 from messi.core.config import OPEN, Bounds, Config, LogUniform, SmallImages
 from messi.core.errors import MessiError
+from messi.core.processes import Processes
+from messi.engine.mean_gradients import MeanGradients
 from messi.models.encoder import Encoder
 from messi.models.layer_depth import layers_below_head
 
@@ -50,13 +52,14 @@ class AdamStepper:
     both, which leads away from sharp minima (docs/algorithms/sam.md).
     """
 
-    def __init__(self, algorithm: Algorithm, config: OptimizerConfig) -> None:
+    def __init__(self, algorithm: Algorithm, config: OptimizerConfig, processes: Processes | None = None) -> None:
         self.device = next(algorithm.parameters()).device
         self._buffers = list(algorithm.buffers())
         self._flatness, self._radius = config.flatness, config.flatness_radius
         self._alpha = config.sagm_alpha if config.flatness == "sagm" else 0.0
         self._algorithm = algorithm
         self._encoders = [module for module in algorithm.modules() if isinstance(module, Encoder)]
+        self._means = MeanGradients(processes, self._encoders) if processes else None
         self._probe = range(1, config.probe_steps + 1)
         self.probing = False
         """Whether the encoder is frozen."""
@@ -139,6 +142,8 @@ class AdamStepper:
         with autocast(self._algorithm, self.device, training=True):
             terms = loss()
         total(terms).backward()
+        if self._means:
+            self._means.finish()
         # Detached: their graph would keep this step's memory and CUDA stream alive in the next step.
         return {name: term.detach() for name, term in terms.items()}
 

@@ -11,6 +11,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from messi.core import shares
 from messi.core.batch import InputSpec, Task
 from messi.core.config import Added, Bounds, Config
 from messi.core.errors import MessiError
@@ -245,7 +246,10 @@ class Encoder(nn.Module):
         return self
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Encode inputs [B, ...] as features [B, width]."""
+        """Encode inputs [B, ...] as features [B, width]; several processes divide the inputs of a training step."""
+        return shares.encode(inputs, self._encode)
+
+    def _encode(self, inputs: Tensor) -> Tensor:
         if self.tuning.kind == "head" and inputs.dim() == 2:
             return inputs
         if inputs.device.type in self._channels_last and not torch.compiler.is_compiling():

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from messi.core import gpu_kernels
+from messi.models.dropout import dropped
 from messi.models.fused.experts import LowPrecisionExperts
 
 
@@ -54,7 +55,7 @@ class Experts(nn.Module):
             return result
         repeated = inputs.expand(len(self.weight_in), -1, -1)
         hidden = functional.gelu(torch.baddbmm(self.bias_in, repeated, self.weight_in))
-        hidden = functional.dropout(hidden, self._dropout) if dropping else hidden
+        hidden = dropped(hidden, self._dropout, dim=1) if dropping else hidden
         return torch.baddbmm(self.bias_out, hidden, self.weight_out)
 
     @torch.no_grad()

@@ -15,6 +15,7 @@ from timm.models.resnet import ResNet
 from torch import Tensor, nn
 from torch.distributions import Beta
 
+from messi.core import shares
 from messi.core.errors import MessiError
 
 _EPSILON = 1e-6
@@ -22,11 +23,10 @@ _EPSILON = 1e-6
 
 def mix_styles(maps: Tensor, *, probability: float, alpha: float) -> Tensor:
     """With the given probability, mix the styles of a batch with a random permutation of itself: [B, C, H, W]."""
-    size, device = len(maps), maps.device
+    device = maps.device
     mixed = torch.rand((), device=device) < probability  # drawn on the device, because a step must not wait
-    partner = torch.rand(size, device=device).argsort()
-    shape = torch.full((size,), alpha, device=device)
-    share = Beta(shape, shape, validate_args=False).sample()
+    partner = shares.draw(len(maps), lambda rows: torch.rand(rows, device=device).argsort())
+    share = shares.draw(len(maps), lambda rows: _shares(torch.full((rows,), alpha, device=device)))
     scale, shift = restyling(maps.detach(), partner, share)
     return (maps * torch.where(mixed, scale, 1) + torch.where(mixed, shift, 0)).to(maps.dtype)
 
@@ -34,14 +34,21 @@ def mix_styles(maps: Tensor, *, probability: float, alpha: float) -> Tensor:
 def restyling(maps: Tensor, partner: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     """Return the scales and shifts [B, C, 1, 1] that mix the style of maps [B, C, H, W] with that of ``partner`` [B].
 
-    ``share`` [B] is the fraction of its own style that an image keeps.
+    ``share`` [B] is the fraction of its own style that an image keeps. If several processes divide the batch, a partner
+    may be an image of another one.
     """
     share = share[:, None, None, None]
     places = maps.shape[2] * maps.shape[3]
     variance, mean = torch.var_mean(maps.float(), dim=(2, 3), keepdim=True, correction=min(1, places - 1))
     spread = (variance + _EPSILON).sqrt()
-    scale = torch.lerp(spread[partner], spread, share) / spread
-    return scale, torch.lerp(mean[partner], mean, share) - mean * scale
+    others = shares.whole(torch.cat([spread, mean], 1))[partner]
+    other_spread, other_mean = others.chunk(2, 1)
+    scale = torch.lerp(other_spread, spread, share) / spread
+    return scale, torch.lerp(other_mean, mean, share) - mean * scale
+
+
+def _shares(shape: Tensor) -> Tensor:
+    return Beta(shape, shape, validate_args=False).sample()
 
 
 def insert(network: nn.Module, *, probability: float, alpha: float) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from messi.core import shares
 from messi.models.experts import Experts
 from messi.models.moe_layers import MoeLayer, Routing
 
@@ -62,9 +63,9 @@ class DynamicMoeLayer(MoeLayer):
     @torch.no_grad()
     def _note(self, tokens: Tensor, chosen: Tensor) -> None:
         stray = ~chosen.any(-1)
-        self.used.copy_(chosen.sum(0))
-        self.strays.copy_(stray.sum())
-        self.stray_sum.copy_(stray.to(tokens.dtype) @ tokens)
+        self.used.copy_(shares.total(lambda mine: mine.sum(0), chosen))
+        self.strays.copy_(shares.total(torch.sum, stray))
+        self.stray_sum.copy_(shares.total(torch.matmul, stray.to(tokens.dtype), tokens))
 
     @torch.no_grad()
     def adapt(self) -> None:

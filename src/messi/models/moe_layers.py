@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from messi.core import shares
 from messi.models.experts import Experts
 from messi.models.moe_orthogonal import orthogonal_gates
 
@@ -28,6 +29,13 @@ class Routing:
     thresholds: Tensor
     """Score needed to be chosen: [N, 1] per token, or [E] per expert."""
 
+    def gathered(self, share: shares.Share) -> "Routing":
+        """Return the routing of all tokens from the routings of all shares, in one message."""
+        by_token = self.thresholds.dim() == 2
+        parts = [self.gates, self.logits, *([self.thresholds] if by_token else [])]
+        gates, logits, *thresholds = share.gather(torch.cat(parts, 1)).split([part.shape[1] for part in parts], 1)
+        return Routing(gates, logits, thresholds[0] if by_token else self.thresholds)
+
 
 class MoeLayer(nn.Module, ABC):
     """Experts and a router; the routing of the last pass is kept until it is taken."""
@@ -36,6 +44,7 @@ class MoeLayer(nn.Module, ABC):
         super().__init__()
         self.experts = experts
         self._routing: Routing | None = None
+        self._share: shares.Share | None = None
 
     @abstractmethod
     def route(self, tokens: Tensor) -> Routing:
@@ -50,16 +59,23 @@ class MoeLayer(nn.Module, ABC):
         tokens = x.flatten(0, -2)
         outputs = self.experts(tokens)
         with torch.autocast(x.device.type, enabled=False):
-            self._routing = self.route(tokens.float())
+            self._routing, self._share = self.route(tokens.float()), shares.inside()
             mixture = self.mix(self._routing.gates, outputs.float())
         return mixture.view(x.shape)
 
     def take(self) -> Routing:
-        """Return the routing of the last pass and release it, because it keeps the graph of the pass alive."""
+        """Return the routing of the last pass and release it, because it keeps the graph of the pass alive.
+
+        If several processes divided the pass, this is the routing of all tokens.
+        """
         routing, self._routing = self._routing, None
         if routing is None:
             raise RuntimeError("There was no forward pass since the routing was last taken.")
-        return routing
+        return routing if self._share is None else routing.gathered(self._share)
+
+    def release(self) -> None:
+        """Forget the routing of the last pass."""
+        self._routing = None
 
 
 class CosineRouter(nn.Module):
@@ -78,7 +94,7 @@ class CosineRouter(nn.Module):
         scale = self.log_scale.clamp(max=math.log(100)).exp()
         directions = functional.normalize(self.vectors, dim=0)
         logits = functional.normalize(self.projection(tokens), dim=-1) @ directions * scale
-        noisy = logits + self._noise * torch.randn_like(logits) if self.training and self._noise else logits
+        noisy = logits + self._noise * self._draw(logits) if self.training and self._noise else logits
         numbers = torch.arange(noisy.shape[-1], device=noisy.device)
         chosen = (noisy.detach().topk(self._top_k, dim=-1).indices[..., None] == numbers).any(-2)
         gates = noisy.softmax(-1) * chosen
@@ -86,6 +102,10 @@ class CosineRouter(nn.Module):
             gates = gates / gates.sum(-1, keepdim=True)
         thresholds = noisy.masked_fill(~chosen, torch.inf).amin(-1, keepdim=True)
         return Routing(gates=gates, logits=logits, thresholds=thresholds)
+
+    @staticmethod
+    def _draw(logits: Tensor) -> Tensor:
+        return shares.draw(len(logits), lambda rows: torch.randn_like(logits.new_empty(rows, logits.shape[1])))
 
 
 class CosineMoeLayer(MoeLayer):

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from timm.layers.drop import DropPath
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from messi.core.batch import ExpertUse, Inspection
 from messi.core.errors import MessiError
+from messi.models.dropout import DropPath
 from messi.models.encoder import Encoder
 from messi.models.experts import is_plain
 from messi.models.fused.replace import fuse
@@ -70,6 +70,13 @@ def _drop_paths(blocks: Any, rate: float) -> None:
 def take_routings(encoder: Encoder) -> list[Routing]:
     """Return the routing of the last pass in every block that has experts, and release it."""
     return [module.take() for module in encoder.modules() if isinstance(module, MoeLayer)]
+
+
+def release_routings(encoder: Encoder) -> None:
+    """Forget the routing of the last pass, which keeps the graph of the pass alive."""
+    for module in encoder.modules():
+        if isinstance(module, MoeLayer):
+            module.release()
 
 
 def image_routing(encoder: Encoder, gates: Tensor, images: int) -> Tensor:

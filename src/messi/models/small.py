@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from messi.core.errors import MessiError
+from messi.models.dropout import Dropout
 
 
 class SmallConvNet(nn.Sequential):
@@ -67,7 +68,7 @@ class ResidualMLP(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, width: int) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(0.5 * inputs / (inputs + 128))
+        self.dropout = Dropout(0.5 * inputs / (inputs + 128))
         self.hidden = nn.Linear(inputs, hidden)
         self.linear = nn.Linear(inputs, width)
         self.out = nn.Linear(hidden, width)

@@ -14,6 +14,7 @@ from messi.data.examples import Examples
 from messi.engine.average_runs import average_runs
 from messi.engine.config import RunConfig
 from messi.engine.run import run, run_until
+from messi.sweeps.followers import led_by_this
 
 
 def do_run(
@@ -23,6 +24,7 @@ def do_run(
     *,
     data_paths: Mapping[str, str] | None = None,
     own_files: Mapping[str, bytes] | None = None,
+    devices: int = 1,
 ) -> str | None:
     """Start or resume a run or an average; return None when it is finished or paused, or the reason for its failure.
 
@@ -34,8 +36,10 @@ def do_run(
         data_paths: fields of the data config that locate the data, if it is at another path on this machine. The run
             is recorded with the path in ``planned``.
         own_files: the contents of the user's own files by path, if they may not be on this machine.
+        devices: how many devices of this machine share the steps of a run.
 
     """
+    request = {"planned": planned, "folder": folder, "device": device, "data_paths": data_paths, "own_files": own_files}
     planned = dict(planned)
     try:
         for path, content in (own_files or {}).items():
@@ -48,9 +52,13 @@ def do_run(
             algorithm = own if own in files else None
             average_runs(runs, choice=planned["choice"], out=folder, device=device, algorithm=algorithm, load_data=load)
         elif (step := planned.pop("until", None)) is not None:
-            run_until(RunConfig.from_dict(planned, files=files), step, out=folder, device=device, load=load)
+            config = RunConfig.from_dict(planned, files=files)
+            with led_by_this(devices, request) as processes:
+                run_until(config, step, out=folder, device=device, load=load, processes=processes)
         else:
-            run(RunConfig.from_dict(planned, files=files), out=folder, device=device, load=load)
+            config = RunConfig.from_dict(planned, files=files)
+            with led_by_this(devices, request) as processes:
+                run(config, out=folder, device=device, load=load, processes=processes)
     except MessiError as error:
         return str(error)
     except Exception:  # noqa: BLE001 (the other runs continue in any case)

@@ -56,6 +56,9 @@ class Algorithm(nn.Module, ABC):
     """The values of ``--tune`` that the method supports."""
     precision: Precision | None = None
     """In which precision the method trains and predicts; None: as its device does by default."""
+    whole_inputs: ClassVar[bool] = True
+    """Whether the method selects or changes inputs before it encodes them. Otherwise it passes ``batch.inputs`` to its
+    encoder as they are, and each of several processes loads only its own share of them."""
     restart: int | None = None
     """The step before which the optimizer is reset, if any."""
 

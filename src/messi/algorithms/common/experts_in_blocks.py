@@ -13,6 +13,7 @@ class ExpertsInBlocks(LossAlgorithm):
     """A method whose experts and routers are part of the encoder, so that these blocks must train."""
 
     tunings: ClassVar[tuple[TuningKind, ...]] = ("full", "last")
+    whole_inputs: ClassVar[bool] = False
     encoder: Encoder
 
     def restrict(self, tuning: Tuning) -> None:

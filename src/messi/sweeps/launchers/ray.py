@@ -33,7 +33,7 @@ class Ray(Launcher):
     cpus_per_run: Annotated[int, Bounds(minimum=1)] = 1
     """CPUs, and threads, of a run."""
     gpus_per_run: Annotated[float, Bounds(minimum=0)] | None = None
-    """GPUs of a run, such as 0.25 for four runs per GPU; by default 1 if the cluster has GPUs."""
+    """GPUs of a run, which share its steps, or 0.25 for four runs per GPU; by default 1 if the cluster has GPUs."""
     at_a_time: Annotated[int, Bounds(minimum=1)] | None = None
     """Maximum number of runs at a time; by default as many as the cluster has room for."""
     shared_disk: SharedDisk = "detect"
@@ -67,6 +67,7 @@ class Ray(Launcher):
                 data=tuple(dict.fromkeys(path for run in runs for path in located_data(run).values())),
                 own_files={file: read_own_file(file) for run in runs for file in own_files_of(run.to_dict())},
                 device="cuda" if gpus else "cpu",
+                devices=max(1, int(gpus)),
                 threads=self.cpus_per_run,
                 send_every=self.send_every,
             )

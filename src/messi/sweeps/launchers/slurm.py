@@ -62,7 +62,7 @@ class Slurm(Launcher):
     cpus_per_run: Annotated[int, Bounds(minimum=1)] = 1
     """Number of CPU cores of a job."""
     gpus_per_run: Annotated[int, Bounds(minimum=0)] | None = None
-    """Number of GPUs of a job; by default 1 if the partition has GPUs."""
+    """Number of GPUs of a job, which share the steps of its run; by default 1 if the partition has GPUs."""
     memory: str | None = None
     """Memory of a job, such as 16G; by default that of the partition."""
     at_a_time: Annotated[int, Bounds(minimum=1)] | None = None
@@ -167,7 +167,8 @@ class _Jobs:
             self._plan.forget_failure(run)
         device = "cuda" if self._parameters["gpus_per_node"] else "cpu"
         works = [[(run.name, run.to_dict()) for run in group] for group in groups]
-        jobs = [SlurmJob(self._folder.parent, work, self._launcher.cpus_per_run, device) for work in works]
+        devices = max(1, self._launcher.gpus_per_run or 1)
+        jobs = [SlurmJob(self._folder.parent, work, self._launcher.cpus_per_run, device, devices) for work in works]
         own = {"job_name": self.name, "comment": batch, "dependency": self._dependency(runs)}
         _submit(self._folder / "jobs", jobs, self._parameters | own)
         for number, group in enumerate(groups):

@@ -28,7 +28,8 @@ def test_a_run_that_the_time_limit_stops_twice_at_the_same_place_has_failed(
 ) -> None:
     """Otherwise the job would be requeued for ever. The run after it is kept for the requeued job."""
 
-    def warned(_planned: object, folder: Path, _device: str) -> None:
+    def warned(_planned: object, folder: Path, _device: str, *, devices: int) -> None:
+        assert devices == 1
         if progress:
             folder.mkdir(parents=True)
             (folder / "last.safetensors").touch()

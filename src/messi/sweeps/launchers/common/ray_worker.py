@@ -44,6 +44,8 @@ class Workplace:
     own_files: Mapping[str, bytes]
     """The contents of the user's own files by path."""
     device: str
+    devices: int
+    """How many devices share the steps of a run."""
     threads: int
     send_every: float
 
@@ -137,7 +139,7 @@ class RayWorker:
             _wait_for_lock(folder)
         self._folder, self._known, self._sent = folder, stamps(folder), time.monotonic()
         paths = {name: self._received.get(path, str(Path(here.cwd, path))) for name, path in task.data_paths.items()}
-        self._process.begin(task.planned, folder, data_paths=paths, own_files=here.own_files)
+        self._process.begin(task.planned, folder, data_paths=paths, own_files=here.own_files, devices=here.devices)
         return self.wait()
 
     def wait(self) -> Update:

@@ -34,6 +34,8 @@ class SlurmJob:
     """The name and the plain values of each run that is left."""
     threads: int
     device: str
+    devices: int = 1
+    """How many devices share the steps of a run."""
 
     def __call__(self) -> None:
         """Do the runs. Slurm's warning before the time limit, and preemption, end in a checkpoint and a requeue."""
@@ -63,7 +65,7 @@ class SlurmJob:
             self._link_log(name)
             log(f"{name}: {'resumed' if before else 'started'}")
             try:
-                self._end(name, do_run(planned, folder.path, self.device))
+                self._end(name, do_run(planned, folder.path, self.device, devices=self.devices))
             except Interrupted as stop:
                 if stop.signal == signal.SIGUSR2 and _changed(folder) == before:
                     self._end(name, NO_PROGRESS)  # a requeued job would not get further
