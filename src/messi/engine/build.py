@@ -58,7 +58,7 @@ def build_run(  # noqa: PLR0913 (all that a run can be given)
 ) -> RunParts:
     """Build the parts of a run from its resolved config, without writing anything to its folder.
 
-    ``start`` overrides the config's, and ``precision`` that of the run if it has begun; ``progress`` follows the encoding
+    ``start`` overrides the config's, and ``precision`` that of a run that has begun; ``progress`` follows the encoding
     of images by a frozen encoder.
     """
     split = split_of(config, examples)
