@@ -1,7 +1,7 @@
 """The processes of one data-parallel run, and all that they send each other.
 
-``torchrun``, ``messi train --devices`` and Slurm's ``srun`` start the same command once per process and set RANK,
-WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Rank 0 leads: it alone reads and writes the run folder and evaluates. Numbers
+``torchrun`` and ``messi train --devices`` start the same command once per process and set RANK, WORLD_SIZE, MASTER_ADDR
+and MASTER_PORT. Rank 0 leads: it alone reads and writes the run folder and evaluates. Numbers
 on a GPU go through NCCL, everything else through gloo.
 """
 

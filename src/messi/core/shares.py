@@ -98,7 +98,7 @@ class _Gather(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Step:
-    """A training step of a processes."""
+    """A training step of several processes."""
 
     processes: Processes
     method: str
@@ -125,7 +125,7 @@ _inside: ContextVar[Share | None] = ContextVar("inside", default=None)
 
 @contextmanager
 def dividing(processes: Processes | None, batch: Batch, method: str) -> Iterator[None]:
-    """Divide the work of all encoders inside the block; without a processes, do nothing."""
+    """Divide the work of all encoders inside the block; in a single process, do nothing."""
     if processes is None:
         yield
         return
@@ -138,7 +138,7 @@ def dividing(processes: Processes | None, batch: Batch, method: str) -> Iterator
 
 
 def encode(inputs: Tensor, network: Callable[[Tensor], Tensor]) -> Tensor:
-    """Encode inputs; in a step of a processes, encode this process's share and return the features of all."""
+    """Encode inputs; if several processes take the step, encode this one's share and return the features of all."""
     step = _step.get()
     if step is None:
         return network(inputs)
