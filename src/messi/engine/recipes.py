@@ -43,7 +43,7 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "erm": Recipe(title="ERM, the baseline", algorithm=ERM.Config()),
 }
-"""By name. The recipe "messi" is provisional until the study in ``experiments/recipe.py`` is complete."""
+"""By name. "messi" was chosen by source data (docs/recipe_study.md) and becomes the default if the targets agree."""
 DEFAULT = "paper"
 """The recipe of ``messi train`` if neither a recipe nor a method is named."""
 _NO_EFFECT = {"log_every", "deterministic"}
