@@ -3,9 +3,11 @@
 import os
 import signal
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +47,8 @@ def test_the_exit_code_is_that_of_the_leader_if_it_has_one(program: Path) -> Non
 
 def test_a_request_to_stop_reaches_the_leader_once(program: Path, tmp_path: Path) -> None:
     program.write_text(
-        f"#!/bin/sh\ntrap 'echo stop >> {tmp_path}/$RANK; exit 130' TERM\nif [ $RANK = 1 ]; then kill -TERM $PPID; fi\n"
+        f"#!/bin/sh\ntrap 'echo stop >> {tmp_path}/$RANK; exit 130' TERM\ntouch {tmp_path}/ready$RANK\n"
+        f"if [ $RANK = 1 ]; then until [ -e {tmp_path}/ready0 ]; do :; done; kill -TERM $PPID; fi\n"
         "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.2; done\n"
     )
     assert run_in_processes([], 2) == 130
@@ -53,6 +56,23 @@ def test_a_request_to_stop_reaches_the_leader_once(program: Path, tmp_path: Path
     assert not (tmp_path / "1").exists()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert not [key for key in os.environ if key == "RANK"]
+
+
+def test_a_request_to_stop_before_the_leader_has_started_reaches_it(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a handler at that time, this process would die of it."""
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/$RANK\nsleep 9\n")
+    start = subprocess.Popen
+
+    def start_late(*arguments: Any, **options: Any) -> Any:
+        if options["env"]["RANK"] == "0":
+            signal.raise_signal(signal.SIGTERM)
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", start_late)
+    with pytest.raises(MessiError, match=r"^Process 0 of 2 ended with SIGTERM, so the others have stopped"):
+        run_in_processes([], 2)
 
 
 @pytest.mark.parametrize("device", ["cpu:0", "cuda:1"])

@@ -46,17 +46,19 @@ def run_in_processes(arguments: Sequence[str], number: int) -> int:
     """Run ``messi`` with these arguments in several processes, and return the exit code of the first that fails."""
     environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // number)), **os.environ}
     places, command = places_of(number), [sys.executable, "-m", "messi", *arguments]
-    children = [
-        subprocess.Popen(  # noqa: S603 (this program)
-            command,
-            env=environment | place,
-            stdout=subprocess.DEVNULL if rank else None,
-            start_new_session=True,  # Ctrl-C reaches only this process, which forwards it once
-        )
-        for rank, place in enumerate(places)
-    ]
+    children: list[subprocess.Popen[bytes]] = []
     try:
-        with _forwarded(children) as received:
+        with _forwarded(children) as (received, early):  # before the first one starts: a signal must not be lost
+            for rank, place in enumerate(places):
+                child = subprocess.Popen(  # noqa: S603 (this program)
+                    command,
+                    env=environment | place,
+                    stdout=subprocess.DEVNULL if rank else None,
+                    start_new_session=True,  # Ctrl-C reaches only this process, which forwards it once
+                )
+                children.append(child)
+                if early:
+                    children[0].send_signal(early.pop())
             while True:
                 codes = [child.poll() for child in children]
                 failed = [rank for rank, code in enumerate(codes) if code]
@@ -89,18 +91,24 @@ def _end(children: Sequence["subprocess.Popen[bytes]"], failed: Sequence[int]) -
 
 
 @contextmanager
-def _forwarded(children: Sequence["subprocess.Popen[bytes]"]) -> Iterator[list[int]]:
-    """Send the first SIGINT or SIGTERM to the leader, which stops all; a second one kills them. Yield all received."""
+def _forwarded(children: Sequence["subprocess.Popen[bytes]"]) -> Iterator[tuple[list[int], list[int]]]:
+    """Send the first SIGINT or SIGTERM to the leader, which stops all; a second one kills them.
+
+    Yield all signals received, and the one that came before there was a leader.
+    """
     received: list[int] = []
+    early: list[int] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
         received.append(number)
+        if not children:
+            early[:] = [number]
         for child in children[:1] if len(received) == 1 else children:
             child.send_signal(number if len(received) == 1 else signal.SIGKILL)
 
     before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield received
+        yield received, early
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
