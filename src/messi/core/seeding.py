@@ -40,11 +40,11 @@ def deterministic(*, enabled: bool = True) -> Iterator[None]:
     before = (cudnn.deterministic, cudnn.benchmark, cuda.cudnn_sdp_enabled())
     mode = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
     # torch's type stubs lack this setting, hence the three ignored errors.
-    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]  # not in its stubs
     if enabled:
         torch.use_deterministic_algorithms(mode=True)
         # In this mode torch fills every new tensor with NaN, to expose code that reads uninitialised memory.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # not in its stubs
         cudnn.deterministic, cudnn.benchmark = True, False
         cuda.enable_cudnn_sdp(enabled=False)  # its backward is not deterministic; flash attention's is
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
@@ -59,6 +59,6 @@ def deterministic(*, enabled: bool = True) -> Iterator[None]:
         raise
     finally:
         torch.use_deterministic_algorithms(mode=mode[0], warn_only=mode[1])
-        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]  # not in its stubs
         cudnn.deterministic, cudnn.benchmark = before[:2]
         cuda.enable_cudnn_sdp(enabled=before[2])

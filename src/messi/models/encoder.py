@@ -87,8 +87,8 @@ class EncoderConfig(Config):
     def gains_from_bfloat16(self) -> bool:
         """Whether a CPU that has bfloat16 is faster with it: if large products take most of the time.
 
-        Not ``tiny_cnn``: its norms have groups of 4 and 8 channels, which torch normalises several times slower in
-        bfloat16. Not networks for features, whose products are small.
+        Not ``tiny_cnn``: its norms have groups of 4 and 8 channels, which torch normalised several times slower in
+        bfloat16 where it is emulated. Not networks for features, whose products are small.
         """
         return self.backbone not in SMALL or self.backbone == "small_cnn"
 
