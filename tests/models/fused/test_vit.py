@@ -118,6 +118,7 @@ def test_features_and_all_gradients_on_a_cpu_match_timm() -> None:
 
 
 def test_in_bfloat16_on_a_cpu_results_are_as_accurate_as_timm() -> None:
+    model: Any
     model, images, above = network(48).cpu(), rand(8, 3, 48, 48).cpu(), rand(8, 48, seed=2).cpu()
 
     def results() -> tuple[Tensor, Tensor]:

@@ -49,8 +49,8 @@ class CPUAttention(Attention):
     torch's fused attention gains nothing from bfloat16 there: its backward pass was slower than in float32.
     """
 
-    @property
-    def fused_attn(self) -> bool:  # type: ignore[misc]  # final for torch.jit only
+    @property  # type: ignore[misc]  # final for torch.jit only
+    def fused_attn(self) -> bool:
         """Whether timm's code calls torch's fused attention."""
         return bool(self.__dict__["fused_attn"]) and not torch.is_autocast_enabled("cpu")
 
