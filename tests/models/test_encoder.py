@@ -236,3 +236,16 @@ def test_convolutions_on_a_cpu_get_channels_last_and_give_the_same_function(
     plain = EncoderConfig(backbone=backbone, pretrained=False).build(shape).eval()
     plain.load_state_dict(encoder.state_dict())
     assert torch.equal(plain(images), plain.network(images))
+
+
+@pytest.mark.parametrize(("backbone", "size", "last"), [("small_cnn", 28, False), ("test_resnet", 64, True)])
+def test_in_bfloat16_on_a_cpu_group_norm_gets_channels_first(backbone: str, size: int, last: bool) -> None:
+    encoder = EncoderConfig(backbone=backbone, pretrained=False).build((3, size, size))
+    norm = next(one for one in encoder.modules() if isinstance(one, nn.GroupNorm | nn.BatchNorm2d))
+    orders = []
+    norm.register_forward_pre_hook(
+        lambda _, inputs: orders.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        encoder(torch.randn(4, 3, size, size))
+    assert orders == [last and torch.backends.mkldnn.is_available()]

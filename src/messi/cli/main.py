@@ -18,7 +18,7 @@ from messi.cli.common.output import (
 )
 from messi.core.errors import MessiError, unknown_name
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _CLOSED_PIPE = 141
 """128 plus the number of SIGPIPE, as a shell reports it."""
 COMMANDS = {
@@ -94,7 +94,7 @@ def keep_freed_memory() -> None:
     with contextlib.suppress(OSError, AttributeError, TypeError):  # other systems have another allocator
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
-        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)
+        libc.mallopt(_M_MMAP_MAX, 0)  # a threshold cannot exceed 32 MiB, which feature maps do
 
 
 def _print_help() -> None:

@@ -106,6 +106,41 @@ def test_features_and_all_gradients_match_timm(size: int) -> None:
         assert relative_error(grad, wanted) < ROUNDING, name
 
 
+def test_features_and_all_gradients_on_a_cpu_match_timm() -> None:
+    model, images, above = network(48).cpu(), rand(2, 3, 48, 48).cpu(), rand(2, 48, seed=2).cpu()
+    features = vit.encode_on_cpu(model, images)
+    grads = torch.autograd.grad((features * above).sum(), list(model.parameters()))
+    exact = model.double()(images.double())
+    expected = torch.autograd.grad((exact * above).sum(), list(model.parameters()))
+    assert relative_error(features, exact) < ROUNDING
+    for (name, _), grad, wanted in zip(model.named_parameters(), grads, expected, strict=True):
+        assert relative_error(grad, wanted) < ROUNDING, name
+
+
+def test_in_bfloat16_on_a_cpu_results_are_as_accurate_as_timm() -> None:
+    model: Any
+    model, images, above = network(48).cpu(), rand(8, 3, 48, 48).cpu(), rand(8, 48, seed=2).cpu()
+
+    def results() -> tuple[Tensor, Tensor]:
+        with torch.autocast("cpu", torch.bfloat16):
+            features = model(images)
+        grads = torch.autograd.grad((features.float() * above).sum(), list(model.parameters()))
+        return features, torch.cat([grad.flatten() for grad in grads])
+
+    theirs = results()
+    vit.fuse(model)
+    assert all(block.attn.fused_attn for block in model.blocks)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not any(block.attn.fused_attn for block in model.blocks)
+    ours = results()
+    exact = model.double()(images.double())
+    grads = torch.autograd.grad((exact * above).sum(), list(model.parameters()))
+    for found, other, wanted in zip(ours, theirs, (exact, torch.cat([one.flatten() for one in grads])), strict=True):
+        assert not torch.equal(found, other)  # another order of operations
+        # As in test_gpu.py: rounding errors differ by chance.
+        assert relative_error(found, wanted) < 1.3 * relative_error(other, wanted)
+
+
 @pytest.mark.parametrize("trained", [1, 2, 3, 4])
 def test_frozen_blocks_at_the_beginning_get_no_gradients(trained: int) -> None:
     model, images, above = network(16, depth=4), rand(2, 3, 16, 16), rand(2, 48, seed=2)

@@ -1,11 +1,12 @@
-"""timm's plain vision transformers on a GPU: same weights, same function, less time.
+"""timm's plain vision transformers: same weights, same function, less time.
 
-Under autocast, timm's forward spends most of its time between the matrix products. Here the products use bfloat16
-copies of the weights, made in one launch, and return float32 gradients. The operations between them are in
+On a GPU under autocast, timm's forward spends most of its time between the matrix products. Here the products use
+bfloat16 copies of the weights, made in one launch, and return float32 gradients. The operations between them are in
 ``vit_kernels`` and ``attention_kernels``, their order in ``vit_forward`` and ``vit_backward``. The residual sum stays
 in float32, as under autocast. Its gradient is kept in bfloat16, the precision in which the products read it, which
 makes gradients slightly less accurate (test_gpu.py measures how much). The encoder only returns the class token, so
-the last block computes nothing but keys and values for the other tokens.
+the last block computes nothing but keys and values for the other tokens. On a CPU under autocast, this last point and
+the attention (``CPUAttention``) differ from timm.
 Legend: B images, T tokens, N = B T rows, W width, H heads.
 """
 
@@ -37,11 +38,28 @@ class FusedVisionTransformer(VisionTransformer):
         """Return the features of images [B, 3, S, S]: [B, W]."""
         if not args and not kwargs and gpu_kernels.run_under_autocast(x):
             return encode(self, x)
+        if not args and not kwargs and x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            return encode_on_cpu(self, x)
         return super().forward(x, *args, **kwargs)
 
 
+class CPUAttention(Attention):
+    """Attention that multiplies matrices by oneDNN in bfloat16 on a CPU.
+
+    torch's fused attention gains nothing from bfloat16 there: its backward pass was slower than in float32.
+    """
+
+    @property  # type: ignore[misc]  # final for torch.jit only
+    def fused_attn(self) -> bool:
+        """Whether timm's code calls torch's fused attention."""
+        return bool(self.__dict__["fused_attn"]) and not torch.is_autocast_enabled("cpu")
+
+
 def fuse(network: nn.Module) -> None:
-    """Replace a vision transformer if it is plain, and restore it if it no longer is."""
+    """Replace attention, and a vision transformer if it is plain; restore it if it no longer is."""
+    for module in network.modules():
+        if type(module) is Attention:
+            module.__class__ = CPUAttention
     if type(network) in (VisionTransformer, FusedVisionTransformer):
         network.__class__ = FusedVisionTransformer if is_plain(network) else VisionTransformer
 
@@ -67,12 +85,36 @@ def _is_plain_block(block: Any) -> bool:
     attention: Any = block.attn
     mlp: Any = block.mlp
     return (
-        (type(attention), type(mlp), type(mlp.act)) == (Attention, Mlp, nn.GELU)
+        type(attention) in (Attention, CPUAttention)
+        and (type(mlp), type(mlp.act)) == (Mlp, nn.GELU)
         and mlp.act.approximate == "none"
         and attention.head_dim in (16, 32, 64, 128)
         and isinstance(block.drop_path1, nn.Identity)
         and isinstance(block.drop_path2, nn.Identity)
     )
+
+
+def encode_on_cpu(network: Any, images: Tensor) -> Tensor:
+    """Return the features of images [B, 3, S, S] by timm's modules: [B, W]."""
+    *blocks, last = network.blocks
+    x = network._pos_embed(network.patch_embed(images))  # noqa: SLF001 (timm has no public name for it)
+    for block in blocks:
+        x = block(x)
+    token = x[:, :1] + _attend_first(last.attn, last.norm1(x))
+    token = token + last.mlp(last.norm2(token))
+    features: Tensor = network.norm(token)[:, 0]
+    return features
+
+
+def _attend_first(attention: Any, x: Tensor) -> Tensor:
+    """Return the attention of the first of tokens [B, T, W]: [B, 1, W]."""
+    width = x.shape[-1]
+    weights, biases = (parameter.split((width, 2 * width)) for parameter in attention.qkv.parameters())
+    query = functional.linear(x[:, :1], weights[0], biases[0]).unflatten(-1, (attention.num_heads, -1))
+    keys, values = functional.linear(x, weights[1], biases[1]).unflatten(-1, (2, attention.num_heads, -1)).unbind(2)
+    mixed = functional.scaled_dot_product_attention(*(one.transpose(1, 2) for one in (query, keys, values)))
+    result: Tensor = attention.proj(mixed.transpose(1, 2).flatten(2))
+    return result
 
 
 def encode(network: Any, images: Tensor, *, dtype: torch.dtype = torch.bfloat16) -> Tensor:
