@@ -6,7 +6,9 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
+import torch
 
+from messi.data.threads import worker_threads
 from messi.serving.batching import Batcher, QueueFullError
 
 
@@ -107,3 +109,20 @@ def test_a_bad_input_fails_its_own_request_only_and_a_failed_batch_is_not_the_en
         assert len(model.batches) == 4
 
     run(test())
+
+
+def test_the_model_computes_with_all_threads_whatever_other_threads_use() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+
+    async def test() -> None:
+        async with Batcher(lambda inputs: [torch.get_num_threads() for _ in inputs], batch_size=1, room=9) as batcher:
+            with worker_threads(1) as readers:
+                assert readers.submit(torch.get_num_threads).result() == 1  # torch hands this on to new threads
+                assert await batcher.answer([0]) == [3]
+                assert readers.submit(torch.get_num_threads).result() == 1
+
+    try:
+        run(test())
+    finally:
+        torch.set_num_threads(before)

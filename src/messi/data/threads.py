@@ -8,13 +8,19 @@ from threading import Condition
 import torch
 
 
-def worker_threads(number: int) -> ThreadPoolExecutor:
-    """Return a pool of threads in which torch operations start no further threads.
+def worker_threads(number: int, torch_threads: int = 1) -> ThreadPoolExecutor:
+    """Return a pool of threads, each of which runs torch operations in ``torch_threads`` threads.
 
-    When OpenMP has more threads than the machine has cores, it puts all of them to sleep between two operations: one
-    thread that drew batches made training 20 % slower on two cores.
+    By default, operations start no further threads. When OpenMP has more threads than the machine has cores, it puts
+    all of them to sleep between two operations: one thread that drew batches made training 20 % slower on two cores.
     """
-    return ThreadPoolExecutor(number, initializer=torch.set_num_threads, initargs=(1,))
+    return ThreadPoolExecutor(number, initializer=_use_threads, initargs=(torch_threads,))
+
+
+def _use_threads(number: int) -> None:
+    """Set the number of threads for this thread's operations, whatever the other threads have set."""
+    torch.get_num_threads()  # a new thread takes over the latest number of any thread at its first operation: now
+    torch.set_num_threads(number)
 
 
 class Budget:

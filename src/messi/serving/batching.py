@@ -7,8 +7,11 @@ themselves when requests arrive faster than the model answers.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
+
+import torch
+
+from messi.data.threads import worker_threads
 
 _Input = TypeVar("_Input")
 _Answer = TypeVar("_Answer")
@@ -28,6 +31,7 @@ class Batcher(Generic[_Input, _Answer]):
         self._queue: deque[tuple[_Input, asyncio.Future[_Answer]]] = deque()
         self._arrived = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
+        self._thread = worker_threads(1, torch.get_num_threads())
 
     @property
     def waiting(self) -> int:
@@ -58,23 +62,23 @@ class Batcher(Generic[_Input, _Answer]):
         if self._worker:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
+        self._thread.shutdown()
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(1, "model") as thread:
-            while True:
-                await self._arrived.wait()
-                batch = self._next()
-                if not batch:
-                    self._arrived.clear()
-                    continue
-                inputs = [one for one, _ in batch]
-                try:
-                    answers = await loop.run_in_executor(thread, self._function, inputs)
-                except Exception as error:  # noqa: BLE001 (the service survives it, and every request is told)
-                    answers = [error] * len(batch)
-                for (_, future), answer in zip(batch, answers, strict=True):
-                    _settle(future, answer)
+        while True:
+            await self._arrived.wait()
+            batch = self._next()
+            if not batch:
+                self._arrived.clear()
+                continue
+            inputs = [one for one, _ in batch]
+            try:
+                answers = await loop.run_in_executor(self._thread, self._function, inputs)
+            except Exception as error:  # noqa: BLE001 (the service survives it, and every request is told)
+                answers = [error] * len(batch)
+            for (_, future), answer in zip(batch, answers, strict=True):
+                _settle(future, answer)
 
     def _next(self) -> list[tuple[_Input, asyncio.Future[_Answer]]]:
         """Take a batch from the queue, without the inputs that nobody waits for any longer."""
