@@ -23,6 +23,7 @@ from messi.models.fused.vit_kernels import (
     patches,
     sum_parts,
 )
+from messi.models.moe_layers import CosineMoeLayer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDING = 1e-5
@@ -104,6 +105,28 @@ def test_features_and_all_gradients_match_timm(size: int) -> None:
     for (name, _), grad, wanted in zip(model.named_parameters(), grads, expected, strict=True):
         assert grad.shape == wanted.shape
         assert relative_error(grad, wanted) < ROUNDING, name
+
+
+@pytest.mark.parametrize("places", [(0,), (1,), (3,), (1, 2), (0, 2), (0, 1, 2, 3)])
+def test_blocks_with_experts_match_timm(places: tuple[int, ...]) -> None:
+    model, images, above = network(16, depth=4), rand(2, 3, 16, 16), rand(2, 48, seed=2)
+    blocks: Any = model.blocks
+    for place in places:
+        experts = CosineMoeLayer(blocks[place].mlp, num_experts=3, top_k=2, noise=0.0)
+        blocks[place].mlp = experts.to(DEVICE)
+        for number, parameter in enumerate(experts.parameters()):
+            parameter.data += 0.1 * rand(*parameter.shape, seed=number)
+    vit.fuse(model)
+    assert isinstance(model, vit.FusedVisionTransformer)
+    features = vit.encode(model, images, dtype=torch.float32)
+    routed = sum((blocks[place].mlp.take().logits.square().sum() for place in places), torch.zeros((), device=DEVICE))
+    grads = torch.autograd.grad((features * above).sum() + routed, list(model.parameters()))
+    exact = VisionTransformer.forward(model, images)  # in float32, as routers always are
+    routed = sum((blocks[place].mlp.take().logits.square().sum() for place in places), torch.zeros((), device=DEVICE))
+    expected = torch.autograd.grad((exact * above).sum() + routed, list(model.parameters()))
+    assert relative_error(features, exact) < 3 * ROUNDING
+    for (name, _), grad, wanted in zip(model.named_parameters(), grads, expected, strict=True):
+        assert relative_error(grad, wanted) < 3 * ROUNDING, name
 
 
 @pytest.mark.parametrize("trained", [1, 2, 3, 4])

@@ -5,7 +5,8 @@ copies of the weights, made in one launch, and return float32 gradients. The ope
 ``vit_kernels`` and ``attention_kernels``, their order in ``vit_forward`` and ``vit_backward``. The residual sum stays
 in float32, as under autocast. Its gradient is kept in bfloat16, the precision in which the products read it, which
 makes gradients slightly less accurate (test_gpu.py measures how much). The encoder only returns the class token, so
-the last block computes nothing but keys and values for the other tokens.
+the last block computes nothing but keys and values for the other tokens. A block with another MLP, such as experts,
+calls it as a module between two parts of the network (``vit_parts``), each of which is one function.
 Legend: B images, T tokens, N = B T rows, W width, H heads.
 """
 
@@ -13,7 +14,6 @@ from typing import Any
 
 import torch
 from timm.layers.attention import Attention
-from timm.layers.mlp import Mlp
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -21,10 +21,14 @@ from torch.nn import functional
 
 from messi.core import gpu_kernels
 from messi.models.fused.vit_backward import Backward
-from messi.models.fused.vit_forward import Forward
+from messi.models.fused.vit_forward import Forward, has_plain_mlp
+from messi.models.fused.vit_parts import BackwardFromMlp, ForwardToMlp, Part, split
 
-_PARTS = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
-_BLOCK_PARAMETERS = {f"{part}.{kind}" for part in _PARTS for kind in ("weight", "bias")}
+_ATTENTION = ("norm1", "attn.qkv", "attn.proj", "norm2")
+_ATTENTION_PARAMETERS, _MLP_PARAMETERS = (
+    {f"{part}.{kind}" for part in parts for kind in ("weight", "bias")}
+    for parts in (_ATTENTION, ("mlp.fc1", "mlp.fc2"))
+)
 _OTHER_PARAMETERS = {
     "cls_token", "pos_embed", "patch_embed.proj.weight", "patch_embed.proj.bias", "norm.weight", "norm.bias"
 }  # fmt: skip
@@ -62,13 +66,14 @@ def is_plain(network: Any) -> bool:
 
 
 def _is_plain_block(block: Any) -> bool:
-    if type(block) is not Block or {name for name, _ in block.named_parameters()} != _BLOCK_PARAMETERS:
+    """Return whether a block is plain except for its MLP, which may be of another kind."""
+    names = {name for name, _ in block.named_parameters()}
+    mlp = _MLP_PARAMETERS if has_plain_mlp(block) else {name for name in names if name.startswith("mlp.")}
+    if type(block) is not Block or names != _ATTENTION_PARAMETERS | mlp:
         return False
     attention: Any = block.attn
-    mlp: Any = block.mlp
     return (
-        (type(attention), type(mlp), type(mlp.act)) == (Attention, Mlp, nn.GELU)
-        and mlp.act.approximate == "none"
+        type(attention) is Attention
         and attention.head_dim in (16, 32, 64, 128)
         and isinstance(block.drop_path1, nn.Identity)
         and isinstance(block.drop_path2, nn.Identity)
@@ -77,18 +82,35 @@ def _is_plain_block(block: Any) -> bool:
 
 def encode(network: Any, images: Tensor, *, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Return the features of images [B, 3, S, S] in float32: [B, W]."""
-    parameters = list(network.parameters())
-    keep = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters)
-    x = _ClassToken.apply(images, network, dtype, keep, *parameters)
+    x, branch, shape = images, None, (len(images), *network.pos_embed.shape[1:])
+    for part in split(network):
+        parameters = list(part.parameters())
+        keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *parameters))
+        result = _PartOfNetwork.apply(x, branch, part, dtype, keep, *parameters)
+        if part.ends_before_mlp:
+            x, normed = result
+            branch = part.blocks[-1].mlp(normed.view(shape)).flatten(0, 1).to(dtype)
+        else:
+            x, branch = result, None
+    if branch is not None:
+        x = x.view(shape)[:, 0] + branch.view(shape)[:, 0]
     return functional.layer_norm(x, x.shape[1:], network.norm.weight, network.norm.bias, network.norm.eps)
 
 
-class _ClassToken(torch.autograd.Function):
-    """Images to the class token after the last block, as one function with its own precisions in the backward pass."""
+class _PartOfNetwork(torch.autograd.Function):
+    """A part as one function with its own precisions in the backward pass.
+
+    It takes images or a sum and the term to add to it, and returns the class token after the last block, or the sum
+    before the MLP of that block and its norm.
+    """
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, network: Any, dtype: torch.dtype, keep: bool, *parameters: Tensor) -> Tensor:
-        forward_pass = Forward(network, images, dtype, keep=keep)
+    def forward(
+        ctx: Any, x: Tensor, branch: Tensor | None, part: Part, dtype: torch.dtype, keep: bool, *parameters: Tensor
+    ) -> Any:
+        start = x if branch is None else (x, branch)
+        kind = ForwardToMlp if part.ends_before_mlp else Forward
+        forward_pass = kind(part, start, dtype, keep=keep, whole=not ctx.needs_input_grad[0])
         result = forward_pass.run()
         if keep:
             ctx.forward_pass, ctx.parameters = forward_pass, parameters
@@ -96,7 +118,10 @@ class _ClassToken(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        grads = Backward(ctx.forward_pass).run(grad)
+    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
+        half = ctx.forward_pass.network.ends_before_mlp
+        backward_pass = (BackwardFromMlp if half else Backward)(ctx.forward_pass)
+        grads = backward_pass.run([grad.contiguous() for grad in above] if half else above[0])
         del ctx.forward_pass
-        return None, None, None, None, *(grads.get(parameter) for parameter in ctx.parameters)
+        start = backward_pass.start_grad if ctx.needs_input_grad[0] else None
+        return start, start, None, None, None, *(grads.get(parameter) for parameter in ctx.parameters)

@@ -3,6 +3,8 @@
 Legend: B images, T tokens, N = B T rows, W width, F the blocks that train, without the last.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -30,18 +32,18 @@ class Backward:
     def _parts(self, *shape: int) -> Tensor:
         return torch.empty(shape, device=self._forward.patches.device)
 
-    def run(self, grad: Tensor) -> dict[Tensor, Tensor]:
-        """Return the gradients of all parameters except the last norm, given the class tokens' gradient [B, W].
+    def run(self, grad: Any) -> dict[Tensor, Tensor]:
+        """Return the gradients of all parameters except the last norm, given that of the result: [B, W] of class tokens.
 
         Those of frozen blocks at the beginning, and of the embedding before them, are not computed.
         """
         forward = self._forward
-        first = torch.empty_like(self._outer[0])
+        first = self.start_grad = torch.empty_like(self._outer[0])
         self._last_block(grad, self._outer[-1] if forward.kept else first)
         for number in reversed(range(forward.kept)):
             self._block(number, self._outer[number - 1] if number else first)
         self._parameters()
-        if forward.first:
+        if forward.first or not isinstance(forward.start, Tensor):
             return self._grads
         projection = forward.network.patch_embed.proj
         self._grads[projection.weight] = weight_grad(first, forward.patches).view(projection.weight.shape)
@@ -77,7 +79,7 @@ class Backward:
         grad = projected @ low[block.attn.qkv.weight]
         kernels.add_norm_backward(middle, grad, *first, block.norm1.weight, into, self._norm_parts[number])
 
-    def _last_block(self, grad: Tensor, into: Tensor) -> None:
+    def _last_block(self, grad: Any, into: Tensor) -> None:
         """Compute the gradients of the last block, in which only the class tokens have queries."""
         forward, grads, block, (batch, tokens, width) = (
             self._forward,

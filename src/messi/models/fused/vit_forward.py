@@ -6,7 +6,8 @@ Legend: B images, T tokens, N = B T rows, W width, F the blocks that train, with
 from typing import Any
 
 import torch
-from torch import Tensor
+from timm.layers.mlp import Mlp
+from torch import Tensor, nn
 
 from messi.models.fused.precision import low_copies
 
@@ -19,19 +20,32 @@ class Forward:
     before the first one that trains share the first layer, and nothing of them is kept.
     """
 
-    def __init__(self, network: Any, images: Tensor, dtype: torch.dtype, *, keep: bool) -> None:
+    def __init__(
+        self, network: Any, start: Tensor | tuple[Tensor, Tensor], dtype: torch.dtype, *, keep: bool, whole: bool = True
+    ) -> None:
+        """Prepare a pass through a network or a :class:`~messi.models.fused.vit_parts.Part` of one.
+
+        Starts from images, or from the sum and the term to add to it that another part returned. If not ``whole``,
+        another part comes first that needs the gradient of both.
+        """
         from messi.models.fused import attention_kernels, vit_kernels  # noqa: PLC0415 (only CUDA builds have Triton)
 
         self.attention, self.kernels = attention_kernels, vit_kernels
         self.network, self.low, self._keep = network, _low(network, dtype), keep
-        self.shape = len(images), *network.pos_embed.shape[1:]
-        self.patches = vit_kernels.patches(images, network.patch_embed.patch_size, dtype).flatten(0, 1)
-        self.first = _first_trained(network)
+        self.start = start
+        if isinstance(start, Tensor):
+            self.patches = vit_kernels.patches(start, network.patch_embed.patch_size, dtype).flatten(0, 1)
+        else:
+            self.patches = start[1]
+        tokens, width = network.pos_embed.shape[1:]
+        self.shape = len(self.patches) // tokens, tokens, width
+        self.first = _first_trained(network) if whole else 0
         """The block at which the backward pass ends."""
-        self.kept, width = len(network.blocks) - 1 - self.first, self.shape[2]
+        self.kept = len(network.blocks) - 1 - self.first
         """F."""
         self.normed, self.mixed, self.again = (self.stack(width) for _ in range(3))
-        self.hidden, self.active = (self.stack(network.blocks[0].mlp.fc1.out_features) for _ in range(2))
+        hidden = max((block.mlp.fc1.out_features for block in network.blocks if has_plain_mlp(block)), default=1)
+        self.hidden, self.active = (self.stack(hidden) for _ in range(2))
         self.projected: list[Tensor] = []
         self.log_sums: list[Tensor] = []
         self.sums: list[tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]] = []
@@ -43,11 +57,13 @@ class Forward:
         shape = (max(self.kept, 1) if self._keep else 1, batch * tokens, width)
         return torch.empty(shape, dtype=self.patches.dtype, device=self.patches.device)
 
-    def run(self) -> Tensor:
-        """Return the class tokens after the last block, [B, W] float32."""
-        network = self.network
-        branch, bias = self.patches @ self.low[network.patch_embed.proj.weight].flatten(1).mT, None
-        x = _table(network)
+    def run(self) -> Any:
+        """Return what the last block does: by default the class tokens, [B, W] float32."""
+        network, bias = self.network, None
+        if isinstance(self.start, Tensor):
+            x, branch = _table(network), self.patches @ self.low[network.patch_embed.proj.weight].flatten(1).mT
+        else:
+            x, branch = self.start
         for number, block in enumerate(network.blocks[:-1]):
             x, branch = self._block(number, block, x, branch, bias)
             bias = block.mlp.fc2.bias
@@ -75,7 +91,7 @@ class Forward:
             self.sums.append((first, second))
         return second[0], active @ low[block.mlp.fc2.weight].mT
 
-    def _last_block(self, x: Tensor, branch: Tensor, bias: Tensor | None) -> Tensor:
+    def _last_block(self, x: Tensor, branch: Tensor, bias: Tensor | None) -> Any:
         """Compute the last block for the class tokens only, which attend to the keys and values of all: [B, W]."""
         block, low, (batch, tokens, width) = self.network.blocks[-1], self.low, self.shape
         weight, qkv_bias, heads = low[block.attn.qkv.weight], low[block.attn.qkv.bias], block.attn.num_heads
@@ -95,8 +111,14 @@ class Forward:
         self.kernels.gelu(hidden, active)
         if self._keep:
             self.last = first, normed, query, rest, mixed, log_sums, second, again, hidden, active
-        result: Tensor = second[0] + active @ low[block.mlp.fc2.weight].mT + block.mlp.fc2.bias
+        result = second[0] + active @ low[block.mlp.fc2.weight].mT + block.mlp.fc2.bias
         return result
+
+
+def has_plain_mlp(block: Any) -> bool:
+    """Return whether the MLP of a block is timm's with GELU, which the kernels compute."""
+    mlp = block.mlp
+    return type(mlp) is Mlp and type(mlp.act) is nn.GELU and mlp.act.approximate == "none"
 
 
 def _first_trained(network: Any) -> int:
@@ -120,5 +142,6 @@ def _low(network: Any, dtype: torch.dtype) -> dict[Tensor, Tensor]:
     originals = [network.patch_embed.proj.weight]
     for block in network.blocks:
         originals += [block.attn.qkv.weight, block.attn.qkv.bias, block.attn.proj.weight]
-        originals += [block.mlp.fc1.weight, block.mlp.fc1.bias, block.mlp.fc2.weight]
+        if has_plain_mlp(block):
+            originals += [block.mlp.fc1.weight, block.mlp.fc1.bias, block.mlp.fc2.weight]
     return dict(zip(originals, low_copies(originals, dtype), strict=True))
