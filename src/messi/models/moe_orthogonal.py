@@ -28,7 +28,7 @@ def orthogonal_gates(gates: Tensor, outputs: Tensor) -> Tensor:
 
 
 def chosen_slots(chosen: Tensor, most: int) -> Tensor:
-    """Return which expert is the first choice of a token in the order of indices, which the second: [N, E] -> [N, K, E].
+    """Return the chosen experts of a token, one per slot, in the order of their indices: [N, E] -> [N, K, E].
 
     With fewer than K = ``most`` choices, the last slots are empty.
     """

@@ -115,7 +115,7 @@ def test_blocks_with_experts_match_timm(places: tuple[int, ...]) -> None:
         experts = CosineMoeLayer(blocks[place].mlp, num_experts=3, top_k=2, noise=0.0)
         blocks[place].mlp = experts.to(DEVICE)
         for number, parameter in enumerate(experts.parameters()):
-            parameter.data += 0.1 * rand(*parameter.shape, seed=number)
+            parameter.data += 0.1 * rand(parameter.numel(), seed=number).view(parameter.shape)
     vit.fuse(model)
     assert isinstance(model, vit.FusedVisionTransformer)
     features = vit.encode(model, images, dtype=torch.float32)

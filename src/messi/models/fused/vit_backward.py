@@ -33,7 +33,7 @@ class Backward:
         return torch.empty(shape, device=self._forward.patches.device)
 
     def run(self, grad: Any) -> dict[Tensor, Tensor]:
-        """Return the gradients of all parameters except the last norm, given that of the result: [B, W] of class tokens.
+        """Return the gradients of all parameters except the last norm, given that of the class tokens [B, W].
 
         Those of frozen blocks at the beginning, and of the embedding before them, are not computed.
         """

@@ -111,8 +111,7 @@ class Forward:
         self.kernels.gelu(hidden, active)
         if self._keep:
             self.last = first, normed, query, rest, mixed, log_sums, second, again, hidden, active
-        result = second[0] + active @ low[block.mlp.fc2.weight].mT + block.mlp.fc2.bias
-        return result
+        return second[0] + active @ low[block.mlp.fc2.weight].mT + block.mlp.fc2.bias
 
 
 def has_plain_mlp(block: Any) -> bool:
