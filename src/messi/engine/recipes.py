@@ -43,8 +43,8 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "erm": Recipe(title="ERM, the baseline", algorithm=ERM.Config()),
 }
-"""By name. "messi" was chosen for pretrained networks by source data (docs/recipe_study.md) and becomes their default if
-the targets agree."""
+"""By name. "messi" was chosen for pretrained networks by source data (docs/recipe_study.md) and becomes their default
+if the targets agree."""
 DEFAULT = "paper"
 """The recipe of ``messi train`` if neither a recipe nor a method is named."""
 _NO_EFFECT = {"log_every", "deterministic"}
