@@ -115,8 +115,11 @@ def test_the_model_computes_with_all_threads_whatever_other_threads_use() -> Non
     before = torch.get_num_threads()
     torch.set_num_threads(3)
 
+    def model(inputs: Sequence[int]) -> list[int]:
+        return [torch.get_num_threads() for _ in inputs]
+
     async def test() -> None:
-        async with Batcher(lambda inputs: [torch.get_num_threads() for _ in inputs], batch_size=1, room=9) as batcher:
+        async with Batcher(model, batch_size=1, room=9) as batcher:
             with worker_threads(1) as readers:
                 assert readers.submit(torch.get_num_threads).result() == 1  # torch hands this on to new threads
                 assert await batcher.answer([0]) == [3]
