@@ -87,6 +87,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
         site = self.site
+        cut = site.cuts.pop(0) if site.cuts else None
+        site.sent.append(len(body[:cut]))  # before the headers, at which a client may already send its next request
         length = len(body) if site.announces is None or status != 200 else site.announces
         chunked = site.chunked and status == 200
         if chunked:
@@ -97,8 +99,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        cut = site.cuts.pop(0) if site.cuts else None
-        site.sent.append(len(body[:cut]))
         if chunked:
             self.wfile.write(f"{len(body):x}\r\n".encode())
         self.wfile.write(body[:cut])
