@@ -26,7 +26,7 @@ DATA = "--data two_subsets --per-domain 60 --target b2 --batch-per-domain 8 --de
 TRAINING = "--steps 13 --evaluate-every 5 --log-every 3 --balance-momentum 0.5"
 OPTIONS = [*DATA.split(), *TRAINING.split()]
 TOLERANCE = 1e-5
-"""What the issue asks for; the differences are those of sums in another order, mostly below 1e-6."""
+"""The differences are those of sums in another order, mostly below 1e-6."""
 
 
 class Done(NamedTuple):
