@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.command import messi
@@ -50,3 +51,9 @@ def images(image_run: Path) -> Iterator[Served]:
     options = ("--body-bytes", "1000000", "--seconds", "5", "--queue", "256")
     with serving(image_run / "run", *options, home=image_run / "home") as server:
         yield Served(image_run / "run", image_run / "images", server)
+
+
+@pytest.fixture
+def client(images: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=images.server.url, timeout=30) as made:
+        yield made

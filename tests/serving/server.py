@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -36,6 +37,34 @@ class Server:
         """Return the bytes of memory that it uses now."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def send(self, head: str, *chunks: bytes, wait: float = 15) -> tuple[bytes, float, int]:
+        """Send bytes as they are; return the reply, the time that it took, and the number of bytes that were sent."""
+        start, sent = time.monotonic(), 0
+        with socket.create_connection(("127.0.0.1", self.port), wait) as connection:
+            connection.sendall(head.replace("\n", "\r\n").encode())
+            try:
+                for chunk in chunks:
+                    connection.sendall(chunk)
+                    sent += len(chunk)
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            reply = b""
+            try:
+                while more := connection.recv(65536):
+                    reply += more
+            except ConnectionResetError:
+                pass
+        return reply, time.monotonic() - start, sent
+
+    def connected(self) -> set[int]:
+        """Return the ports of the clients whose connections the server holds."""
+        found = set()
+        for row in Path(f"/proc/{self.process.pid}/net/tcp").read_text().splitlines()[1:]:
+            local, remote, inode = (row.split()[column] for column in (1, 2, 9))
+            if int(local.split(":")[1], 16) == self.port and inode != "0":  # the kernel alone may still hold others
+                found.add(int(remote.split(":")[1], 16))
+        return found
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Stop it as a system would, and return its exit code."""

@@ -71,6 +71,6 @@ def serve(
             note("The service does not authenticate anybody: every machine that reaches this address can use it.")
         app = make_app(Predictor(model, known), limits, no_warning_because=reason)
         run_server(
-            app, bound, grace=limits.seconds, ready=lambda: say(f"serving {run} at {url(bound)}; stop with Ctrl-C")
+            app, bound, seconds=limits.seconds, ready=lambda: say(f"serving {run} at {url(bound)}; stop with Ctrl-C")
         )
     return 0

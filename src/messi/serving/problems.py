@@ -27,20 +27,22 @@ def failure(error: Exception) -> ProblemError:
     return ProblemError(500, "The service failed on this request; its log states why.")
 
 
+def problem_reply(status: int, sentence: str) -> JSONResponse:
+    """Return the answer to a request that has failed."""
+    headers = {"Retry-After": str(_RETRY_SECONDS)} if status == http.HTTPStatus.SERVICE_UNAVAILABLE else None
+    return JSONResponse({"error": printable(sentence)}, status, headers)
+
+
 def handle_problems(app: FastAPI) -> None:
     """Answer every error with one sentence, and never with a traceback."""
 
-    def reply(status: int, sentence: str) -> JSONResponse:
-        headers = {"Retry-After": str(_RETRY_SECONDS)} if status == http.HTTPStatus.SERVICE_UNAVAILABLE else None
-        return JSONResponse({"error": printable(sentence)}, status, headers)
-
     @app.exception_handler(ProblemError)
     async def problem(_request: Request, error: ProblemError) -> JSONResponse:
-        return reply(error.status, str(error))
+        return problem_reply(error.status, str(error))
 
     @app.exception_handler(MessiError)
     async def bad_input(_request: Request, error: MessiError) -> JSONResponse:
-        return reply(422, str(error))
+        return problem_reply(422, str(error))
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
@@ -48,8 +50,8 @@ def handle_problems(app: FastAPI) -> None:
             404: f"There is no page {request.url.path}; see /docs.",
             405: f"{request.url.path} does not take {request.method}; see /docs.",
         }
-        return reply(error.status_code, sentences.get(error.status_code, str(error.detail)))
+        return problem_reply(error.status_code, sentences.get(error.status_code, str(error.detail)))
 
     @app.exception_handler(Exception)
     async def unexpected(_request: Request, error: Exception) -> JSONResponse:
-        return reply(500, str(failure(error)))
+        return problem_reply(500, str(failure(error)))

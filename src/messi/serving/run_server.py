@@ -11,6 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from messi.core.errors import MessiError
+from messi.serving.connections import LocalNames, connections
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -46,16 +47,16 @@ def url(bound: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
-def serve(app: FastAPI, bound: socket.socket, *, grace: float, ready: Callable[[], None]) -> None:
-    """Answer requests until SIGINT or SIGTERM; running requests then have ``grace`` seconds to finish."""
+def serve(app: FastAPI, bound: socket.socket, *, seconds: float, ready: Callable[[], None]) -> None:
+    """Answer requests until SIGINT or SIGTERM; a request has ``seconds`` to finish, also then."""
     config = uvicorn.Config(
-        app,
-        http="h11",
+        LocalNames(app) if is_loopback(bound) else app,
+        http=connections(seconds),
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=max(1, round(grace)),
+        timeout_graceful_shutdown=max(1, round(seconds)),
     )
     server = _Server(config, ready)
     with _signals_end_quietly():

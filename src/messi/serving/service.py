@@ -34,6 +34,7 @@ _PROBLEMS = {
     408: "The body did not arrive in time.",
     413: "The body or the number of inputs is too large.",
     415: "The model does not take this kind of content.",
+    421: "The request is for a name that is not of this machine.",
     422: "An input cannot be read, or does not fit the model.",
     503: "The queue is full; repeat the request after the seconds in Retry-After.",
     504: "The answer was not ready in time.",
