@@ -23,9 +23,10 @@ docs: .venv/ready-dev
 	$(PYTHON) -m pip --python $(BIN)/python install --quiet --editable .
 	touch $@
 
-.venv/ready-dev: .venv/ready
+.venv/ready-dev: pyproject.toml
+	$(PYTHON) -m venv --without-pip .venv
 	$(PYTHON) -m pip --python $(BIN)/python install --quiet --editable '.[dev]'
-	touch $@
+	touch .venv/ready $@
 
 clean:
 	rm -rf .venv site dist
