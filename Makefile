@@ -12,7 +12,7 @@ test: .venv/ready-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest -n 3 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 docs: .venv/ready-dev
 	$(BIN)/mkdocs build --strict

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,24 @@ if TYPE_CHECKING:  # machines for GPU tests have no browser
     from playwright.sync_api import Browser
 
 pytest_plugins = ["tests.trust.summary"]
+# Files that take more than half a minute, longest first. They start first: at the end, one would run alone.
+LONG_FILES = [
+    "sweeps/launchers/test_ray.py",
+    "sweeps/launchers/test_local.py",
+    "cli/test_demo.py",
+    "engine/test_parallel.py",
+    "engine/test_resume.py",
+    "sweeps/launchers/test_slurm.py",
+    "docs/test_tutorials.py",
+    "serving/test_export.py",
+    "models/fused/test_vit.py",
+    "docs/test_site.py",
+    "serving/test_connections.py",
+    "serving/test_service.py",
+    "test_examples.py",
+    "golden/test_curves.py",
+    "cli/test_compare.py",
+]
 TINTS = {"photo": (1.0, 0.9, 0.8), "sketch": (0.5, 0.5, 0.5), "paint": (0.6, 0.9, 1.0)}
 
 
@@ -40,6 +59,13 @@ def draw(label: str, tint: tuple[float, float, float], seed: int, size: tuple[in
     else:
         pixels[:, middle : middle + 6] += 180
     return Image.fromarray((pixels * np.array(tint)).clip(0, 255).astype(np.uint8))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order files: the long ones, then those with many tests; the order within a file is kept."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG_FILES)}
+    counts = Counter(item.path for item in items)
+    items.sort(key=lambda item: (places.get(item.path, len(places)), -counts[item.path]))
 
 
 @pytest.fixture(autouse=True)
