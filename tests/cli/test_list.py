@@ -10,7 +10,7 @@ from tests.command import messi
     [
         (("list", "algorithms"), ("messi", "erm", "ssi_weight", "0.01", "10^U(-3, -1)")),
         (("list", "algorithms", "c*"), ("coral", "cdann", "gamma")),
-        (("list", "recipes"), ("(default)", "MESSI as in the paper", "erm", "averaging")),
+        (("list", "recipes"), ("default for pretrained networks", "MESSI as in the paper", "erm_swad", "averaging")),
         (("list", "protocols"), ("learning_rate", "10^U(-5, -3.5)", "10^U(-4.5, -2.5)", "2^U(3, 5.5)")),
         (("list", "datasets"), ("folder", "rotated_colored_mnist", "two_subsets")),
         (("list", "backbones", "deit_t*"), ("deit_tiny_patch16_224",)),

@@ -19,7 +19,7 @@ from messi.cli.train import parse
 from messi.core.errors import MessiError
 from messi.data.datasets.pacs import PACS
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.recipes import DEFAULT, RECIPES
+from messi.engine.recipes import RECIPES
 from tests.command import messi
 
 MakeFolder = Callable[..., Path]
@@ -183,7 +183,7 @@ def test_no_second_option_contradicts_the_data(make_folder: MakeFolder, tmp_path
 
 
 def test_an_option_with_a_typo_gets_a_hint() -> None:
-    done = messi("train", "--data", "two_subsets", "--ssi-wieght", "1")
+    done = messi("train", "--data", "pacs", "--ssi-wieght", "1")
     assert done.returncode == 2
     assert "--ssi-weight" in done.stderr
 
@@ -198,7 +198,12 @@ def test_recipe_and_method_determine_the_config() -> None:
         return RunConfig(data=PACS(), algorithm=algorithm, training=training).resolved()
 
     plain = TrainingConfig()
-    assert parsed() == expected(RECIPES[DEFAULT].algorithm, RECIPES[DEFAULT].training)
+    assert parsed() == parsed("--recipe", "messi")
+    for options in (("--backbone", "tiny_cnn"), ("--no-pretrained",)):
+        assert parsed(*options) == parsed("--recipe", "erm_swad", *options)
+    assert parsed("--no-pretrained", "--weights", "w.pt") == parsed(
+        "--recipe=messi", "--no-pretrained", "--weights=w.pt"
+    )
     assert parsed("--recipe", "paper") == expected(paper.algorithm, plain) == expected(MESSI.Config(), plain)
     assert parsed("--recipe=messi") == expected(recipe.algorithm, recipe.training)
     assert parsed("--algorithm", "coral") == expected(CORAL.Config(), plain)
@@ -222,11 +227,13 @@ def test_help_shows_every_setting_with_its_meaning() -> None:
         ("--ssi-weight", "Weight of the subset-conditioned invariance term"),
         ("--backbone", "A timm model"),
         ("--steps", "Number of training steps"),
-        ("--order", "row-major"),
     ):
         assert option in text
         assert meaning in " ".join(text.replace("│", " ").split())
-    assert "--ssi-weight" not in messi("train", "--algorithm", "erm", "--help").stdout
+    of_data = messi("train", "--data", "rotated_colored_mnist", "--algorithm", "erm", "--help").stdout
+    assert "--order" in of_data
+    assert "row-major" in of_data
+    assert "--ssi-weight" not in of_data
     recipe = " ".join(messi("train", "--recipe", "messi", "--help").stdout.replace("│", " ").split())
     assert "other options override them. (default: messi)" in recipe
     stated = RECIPES["messi"].algorithm.to_dict()["sparsity_weight"]

@@ -13,14 +13,17 @@ from messi.algorithms.coral import CORAL
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI
 from messi.core.errors import MessiError
+from messi.data.datasets.common.base import DataConfig
 from messi.data.datasets.office_home import OfficeHome
 from messi.data.datasets.pacs import PACS
+from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine import recipes
 from messi.engine.average_runs import average_runs
 from messi.engine.config import RunConfig, TrainingConfig
-from messi.engine.recipes import DEFAULT, RECIPES, Recipe, recipe, recipe_of
+from messi.engine.recipes import DEFAULTS, RECIPES, Recipe, default_recipe, recipe, recipe_of
 from messi.engine.run import run
+from messi.models.encoder import EncoderConfig
 
 
 def test_the_paper_and_the_baseline_are_the_plain_methods() -> None:
@@ -28,8 +31,29 @@ def test_the_paper_and_the_baseline_are_the_plain_methods() -> None:
         expected = RunConfig(data=PACS(), target=("sketch",), algorithm=algorithm)
         assert recipe(name, data=PACS(), target=("sketch",)) == expected
         assert RECIPES[name].settings == {}
-    assert recipe(data=PACS()) == recipe(DEFAULT, data=PACS())
     assert messi.recipe is recipe
+
+
+@pytest.mark.parametrize(
+    ("data", "encoder", "name"),
+    [
+        (PACS(), {}, "messi"),
+        (PACS(), {"tune": "lora:8"}, "messi"),
+        (PACS(), {"tune": "last:2"}, "messi"),
+        (PACS(), {"pretrained": False, "weights": "deit.safetensors"}, "messi"),
+        (PACS(), {"tune": "head"}, "erm_swad"),
+        (PACS(), {"pretrained": False}, "erm_swad"),
+        (PACS(), {"backbone": "tiny_cnn"}, "erm_swad"),
+        (RotatedColoredMNIST(), {}, "erm_swad"),
+        (RotatedColoredMNIST(), {"backbone": "deit_tiny_patch16_224"}, "messi"),
+        (TwoSubsets(), {}, "erm_swad"),
+    ],
+)
+def test_the_default_depends_on_the_network(data: DataConfig, encoder: dict[str, Any], name: str) -> None:
+    chosen = EncoderConfig(**encoder)
+    assert default_recipe(data, chosen) == name
+    assert name in DEFAULTS
+    assert recipe(data=data, encoder=chosen) == recipe(name, data=data, encoder=chosen)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -48,8 +72,9 @@ def test_settings_override_a_recipe_which_is_then_no_longer_named() -> None:
     assert recipe_of(config.resolved()) is None
     for settings in ({"averaging": "ema"}, {"flatness": "sam"}, {"algorithm": MESSI.Config(ssi_weight=0.0)}):
         assert recipe_of(recipe("paper", data=PACS(), **settings).resolved()) is None
-    # The baseline with the settings of the recipe is neither of the two.
-    assert recipe_of(recipe("messi", data=PACS(), algorithm=ERM.Config()).resolved()) is None
+    # Another method with the training settings of a recipe: for ERM this is a recipe of its own.
+    assert recipe_of(recipe("messi", data=PACS(), algorithm=CORAL.Config()).resolved()) is None
+    assert recipe_of(recipe("messi", data=PACS(), algorithm=ERM.Config()).resolved()) == "erm_swad"
     with pytest.raises(MessiError, match=r"Did you mean 'averaging'\?"):
         recipe("messi", data=PACS(), averagin="none")
     with pytest.raises(MessiError, match=r"no recipe named 'mesi'.*Did you mean 'messi'\?"):
@@ -95,7 +120,8 @@ def test_the_page_of_recipes_lists_them_all_with_their_settings() -> None:
         line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `") and "messi train" not in line
     }
     assert rows.keys() == RECIPES.keys()
-    assert [name for name, row in rows.items() if "(default)" in row] == [DEFAULT]
+    assert {name for name, row in rows.items() if "default for" in row} == DEFAULTS.keys()
+    assert all(when in rows[name] for name, when in DEFAULTS.items())
     for name, row in rows.items():
         listed = row.rsplit(" | ", 1)[1].strip("|` ").replace("none", "")
         words = [f"--{key.replace('_', '-')} {_number(value)}" for key, value in RECIPES[name].settings.items()]

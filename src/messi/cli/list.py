@@ -15,7 +15,7 @@ from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import Registry
 from messi.data.datasets.common.base import DATASETS
 from messi.engine.protocols import HEAD, HEAD_SCHEDULE, PROTOCOLS
-from messi.engine.recipes import DEFAULT, RECIPES
+from messi.engine.recipes import DEFAULTS, RECIPES
 from messi.engine.training_config import TrainingConfig
 from messi.models.encoder import SMALL
 
@@ -64,8 +64,8 @@ def _recipes(pattern: str) -> list[Row]:
         raise unknown_name("recipe", pattern, RECIPES)
     return [
         {
-            "name": f"{name} (default)" if name == DEFAULT else name,
-            "what": RECIPES[name].title,
+            "name": name,
+            "what": f"{RECIPES[name].title} ({DEFAULTS[name]})" if name in DEFAULTS else RECIPES[name].title,
             "algorithm": RECIPES[name].algorithm.name,
             "settings": ", ".join(f"{key} {value}" for key, value in RECIPES[name].settings.items()),
         }

@@ -32,7 +32,7 @@ from messi.data.progress import DataProgress, LogProgress
 from messi.engine.build import pick_device
 from messi.engine.config import RunConfig
 from messi.engine.leave_one_out import runs_of
-from messi.engine.recipes import DEFAULT, find_recipe, recipe
+from messi.engine.recipes import default_recipe, find_recipe, recipe
 from messi.engine.run import RunResult
 from messi.engine.saved_config import read_config
 from messi.reports.page import write_report
@@ -146,12 +146,13 @@ def parse(arguments: list[str]) -> Command:
     add_encoder_options(first)
     chosen, _ = first.parse_known_args(arguments)
     saved = chosen.config is not None
-    default = (_change_saved(chosen) if saved else _from_scratch(chosen)).resolved()
+    config, name = (_change_saved(chosen), None) if saved else _from_scratch(chosen)
+    default = config.resolved()
 
     def train(  # noqa: PLR0913 (the options of the command)
         *,
         data: str = default.data.name if saved else tyro.MISSING,  # noqa: ARG001 (read above, shown here)
-        recipe: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None if saved else _recipe_name(chosen),  # noqa: ARG001
+        recipe: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = name,  # noqa: ARG001
         algorithm: str = default.algorithm.name,  # noqa: ARG001
         config: Annotated[Path | None, shown_as("RUN")] = None,  # noqa: ARG001
         out: Annotated[Path | None, shown_as("FOLDER")] = None,
@@ -187,21 +188,18 @@ def parse(arguments: list[str]) -> Command:
     return tyro.cli(train, prog="messi train", args=arguments, config=FLAT)
 
 
-def _from_scratch(chosen: argparse.Namespace) -> RunConfig:
-    data = find_data(chosen.data or "rotated_colored_mnist")  # for --help; --data is required
+def _from_scratch(chosen: argparse.Namespace) -> tuple[RunConfig, str | None]:
+    """Return the config that these options describe, and the recipe that it starts from: none for a method alone."""
+    data = find_data(chosen.data or "pacs")  # for --help; --data is required
     settings: dict[str, Any] = {"encoder": chosen_encoder(chosen)}
     if chosen.protocol:
         settings["protocol"] = chosen.protocol
-    name, method = _recipe_name(chosen), chosen.algorithm
+    method, name = chosen.algorithm, chosen.recipe
+    if not (method or name):
+        name = default_recipe(data, settings["encoder"])
     if method and not (name and find_recipe(name).algorithm.name == method):
         settings["algorithm"] = ALGORITHMS.config(method)()
-    return recipe(name, data=data, **settings) if name else RunConfig(data=data, **settings)
-
-
-def _recipe_name(chosen: argparse.Namespace) -> str | None:
-    """Return the recipe to start from: the default if nothing is named, and none for a method alone."""
-    name: str | None = chosen.recipe or (None if chosen.algorithm else DEFAULT)
-    return name
+    return recipe(name, data=data, **settings) if name else RunConfig(data=data, **settings), name
 
 
 def _change_saved(chosen: argparse.Namespace) -> RunConfig:

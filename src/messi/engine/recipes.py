@@ -18,6 +18,7 @@ from messi.core.errors import unknown_name
 from messi.data.datasets.common.base import DataConfig
 from messi.engine.config import RunConfig
 from messi.engine.training_config import TrainingConfig
+from messi.models.encoder import SMALL, EncoderConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +43,17 @@ RECIPES: Mapping[str, Recipe] = {
         training=TrainingConfig(averaging="swad"),
     ),
     "erm": Recipe(title="ERM, the baseline", algorithm=ERM.Config()),
+    "erm_swad": Recipe(
+        title="ERM, weights averaged by SWAD",
+        algorithm=ERM.Config(),
+        training=TrainingConfig(averaging="swad"),
+    ),
 }
-"""By name. "messi" was chosen for pretrained networks by source data (docs/recipe_study.md) and becomes their default
-if the targets agree."""
-DEFAULT = "paper"
-"""The recipe of ``messi train`` if neither a recipe nor a method is named."""
+DEFAULTS: Mapping[str, str] = {
+    "messi": "default for pretrained networks",
+    "erm_swad": "default for networks that start from random weights",
+}
+"""When a recipe is the default, by its name."""
 _NO_EFFECT = {"log_every", "deterministic"}
 """Settings that do not change what is trained."""
 
@@ -58,18 +65,25 @@ def find_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def recipe(name: str = DEFAULT, *, data: DataConfig, target: Sequence[str] = (), **settings: Any) -> RunConfig:
-    """Return the config of a run with the settings of a recipe: "messi", "paper" or "erm".
+def default_recipe(data: DataConfig, encoder: EncoderConfig) -> str:
+    """Return the name of the recipe that docs/recipe_study.md chose, by source data alone, for the kind of network."""
+    backbone = encoder.backbone or data.backbone
+    starts_trained = backbone not in SMALL and (encoder.pretrained or encoder.weights)
+    return "messi" if starts_trained and encoder.tuning.kind != "head" else "erm_swad"
+
+
+def recipe(name: str | None = None, *, data: DataConfig, target: Sequence[str] = (), **settings: Any) -> RunConfig:
+    """Return the config of a run with the settings of a recipe.
 
     Args:
-        name: the recipe.
+        name: the recipe: "messi", "paper", "erm" or "erm_swad"; by default the one for the kind of network.
         data: what to train on.
         target: the domains to hold out.
         settings: other settings of a run or of its training, such as ``seed=1``, ``steps=300`` or
             ``averaging="none"``; they override the recipe.
 
     """
-    chosen = find_recipe(name)
+    chosen = find_recipe(name or default_recipe(data, settings.get("encoder", EncoderConfig())))
     for_run = {one.name for one in dataclasses.fields(RunConfig)} - {"training"}
     for_training = {one.name for one in dataclasses.fields(TrainingConfig)}
     for key in settings:
