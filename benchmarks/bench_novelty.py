@@ -22,6 +22,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
+from torch.nn import functional
 
 from messi.core.info import environment
 from messi.data.image_files import read_picture
@@ -98,11 +99,11 @@ def _study(features: Array, labels: Array, domain: Array, names: list[str], fore
         for what, others in {f"target {name}": features[domain == target], **foreign}.items():
             for score, area in _areas(features, labels, domain, fit, held, others).items():
                 measured.setdefault(score, {}).setdefault(what, []).append(area)
-        bank = Bank.of(torch.from_numpy(features[held]), torch.from_numpy(np.searchsorted(sources, domain[held])))
+        bank = Bank(_points(features[held]), torch.from_numpy(np.searchsorted(sources, domain[held])))
         unseen = {name: features[domain == target], **foreign}
-        quality = measure(bank, tuple(names[d] for d in sources), {k: torch.from_numpy(v) for k, v in unseen.items()})
+        quality = measure(bank, tuple(names[d] for d in sources), {k: _points(v) for k, v in unseen.items()})
         product[name] = {
-            "bank": len(bank.features),
+            "bank": len(bank.points),
             "left_out": {k: vars(v) for k, v in quality.left_out.items()},
             "unseen": {k: vars(v) for k, v in quality.target.items()},
             "nearest_right": quality.nearest_right,
@@ -116,6 +117,11 @@ def _study(features: Array, labels: Array, domain: Array, names: list[str], fore
         for score, areas in sorted(chosen_by.items(), key=lambda item: -float(np.mean(item[1])))
     }
     return {"auroc": rows, "messi": product, "environment": environment()}
+
+
+def _points(features: Array) -> Tensor:
+    """Return what ``messi serve`` compares images by."""
+    return functional.normalize(torch.from_numpy(features), dim=1)
 
 
 def _areas(features: Array, labels: Array, domain: Array, fit: Array, held: Array, others: Array) -> dict[str, float]:

@@ -37,12 +37,15 @@ from messi.engine.evaluate import reopen
 from messi.engine.run import run
 from messi.evaluation.model import Model, load
 from messi.evaluation.predict import predict_and_encode
-from messi.serving.known_domains import IN_ALL, PER_DOMAIN, KnownDomains, known_domains
+from messi.serving.known_domains import IN_ALL, PER_DOMAIN, KnownDomains, known_domains, points_of
 
 CHOICE = ("penguins", "heart", "vowel", "reviews", "office_caltech", "abalone", "gas_drift", "adult")
 CONFIRMATION = ("titanic", "sentences")
 METHODS = ("erm", "messi")
-MESSI = "messi: cosine, features, and length"
+BEFORE = "messi: cosine, features, and length"
+"""The score of messi before this study."""
+CHOSEN = "Euclidean, inputs"
+"""Its score since."""
 MOST, FOLDS = 500, 5
 Scores = dict[str, tuple[Tensor, Tensor]]
 """By name: of the held-out examples of the source domains, and of inputs; higher is more unlike the known ones."""
@@ -121,8 +124,7 @@ class Trained:
         parts = self.held_out()
         most = min(PER_DOMAIN, IN_ALL // len(parts))
         rows = torch.cat([part[spaced(len(part), most)] for part in parts])
-        again = Bank.of(self.see(self.raw(rows)).features, self.known.bank.domains)
-        torch.testing.assert_close(again.features, self.known.bank.features)
+        torch.testing.assert_close(self.points(self.raw(rows)), self.known.bank.points)
         return rows
 
     def raw(self, rows: Tensor) -> Tensor:
@@ -138,9 +140,20 @@ class Trained:
         assert features is not None
         return Seen(inputs, features, prediction.logits.softmax(-1))
 
+    def points(self, values: Tensor) -> Tensor:
+        """Return what ``messi serve`` compares raw rows by."""
+        seen = self.see(values)
+        found = points_of(self.model, seen.inputs, seen.features)
+        assert found is not None
+        return found
+
+    def distance(self, values: Tensor) -> Tensor:
+        """Return the distances of raw rows that ``messi serve`` gives."""
+        return self.known.bank.judge(self.points(values)).distance
+
     def warned(self, values: Tensor) -> Tensor:
         """Return which raw rows get a warning."""
-        return self.known.bank.judge(self.see(values).features).distance > self.known.threshold
+        return self.distance(values) > self.known.threshold
 
     def rows_of(self, domain: str) -> Tensor:
         """Return the examples of a domain."""
@@ -159,14 +172,14 @@ def _choose(data: Data, runs: Path) -> Iterator[dict[str, Any]]:
 
 
 def _choice(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Return the AUROC of every score, and its lead over messi's with the standard error over sets."""
+    """Return the AUROC of every score, and its lead over messi's earlier one with the standard error over sets."""
     by_set = {
         name: {score: float(np.mean([case["auroc"][score] for case in cases])) for score in cases[0]["auroc"]}
         for name, cases in found.items()
     }
     rows: dict[str, Any] = {}
     for score in next(iter(by_set.values())):
-        leads = [areas[score] - areas[MESSI] for areas in by_set.values()]
+        leads = [areas[score] - areas[BEFORE] for areas in by_set.values()]
         rows[score] = {
             "mean": float(np.mean([areas[score] for areas in by_set.values()])),
             "lead": float(np.mean(leads)),
@@ -179,13 +192,16 @@ def _choice(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 def _areas(trained: Trained, unseen: str) -> dict[str, float]:
     """Return the AUROC of every score: held-out examples of the source domains against an unseen domain."""
     rows = trained.rows_of(unseen)
-    known, inputs = trained.see(trained.raw(trained.banked())), trained.see(trained.raw(rows[spaced(len(rows), MOST)]))
-    return {name: auroc(*scores) for name, scores in _scores(trained.known.bank, known, inputs).items()}
+    raw = trained.raw(rows[spaced(len(rows), MOST)])
+    scores = _scores(trained.see(trained.raw(trained.banked())), trained.see(raw))
+    product = trained.known.bank.without_self().distance, trained.distance(raw)
+    torch.testing.assert_close(product, scores[CHOSEN], rtol=1e-5, atol=1e-5)
+    return {name: auroc(*found) for name, found in scores.items()}
 
 
-def _scores(bank: Bank, known: Seen, inputs: Seen) -> Scores:
+def _scores(known: Seen, inputs: Seen) -> Scores:
     return {
-        MESSI: (bank.without_self().distance, bank.judge(inputs.features).distance),
+        BEFORE: _cosine_and_length(known.features, inputs.features),
         "cosine, features": _nearest(_unit(known.features), _unit(inputs.features)),
         "Euclidean, features": _nearest(known.features, inputs.features),
         "Mahalanobis, features": _mahalanobis(known.features, inputs.features),
@@ -198,9 +214,19 @@ def _scores(bank: Bank, known: Seen, inputs: Seen) -> Scores:
 
 def _nearest(known: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean Euclidean distance to the nearest known rows, of which a known row is none itself."""
-    apart = torch.cdist(known, known).fill_diagonal_(torch.inf), torch.cdist(inputs, known)
-    first, second = (one.topk(min(NEIGHBOURS, len(known) - 1), largest=False).values.mean(1) for one in apart)
-    return first, second
+    known, inputs = known.double(), inputs.double()
+    return _smallest(torch.cdist(known, known).fill_diagonal_(torch.inf)), _smallest(torch.cdist(inputs, known))
+
+
+def _cosine_and_length(known: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the same by the cosine distance; inputs longer than all known rows are farther away by the log ratio."""
+    unit, longer = _unit(known), (inputs.norm(dim=1) / known.norm(dim=1).max()).clamp(min=1).log()
+    own = _smallest((1 - unit @ unit.mT).fill_diagonal_(torch.inf))
+    return own, _smallest(1 - _unit(inputs) @ unit.mT) + longer
+
+
+def _smallest(apart: Tensor) -> Tensor:
+    return apart.topk(min(NEIGHBOURS, len(apart.mT) - 1), largest=False).values.mean(1)
 
 
 def _mahalanobis(known: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -246,11 +272,10 @@ def _known_warned(trained: Trained) -> dict[str, float | None]:
     bank, rows = trained.known.bank, trained.banked()
     beyond = torch.cat(trained.held_out())
     beyond = beyond[~torch.isin(beyond, rows)]
-    features = trained.see(trained.raw(rows)).features
-    half = Bank.of(features[::2], bank.domains[::2])
+    half = Bank(bank.points[::2], bank.domains[::2])
     return {
         "beyond_the_bank": _mean(trained.warned(trained.raw(beyond))) if len(beyond) else None,
-        "other_half": _mean(half.judge(features[1::2]).distance > half.threshold()),
+        "other_half": _mean(half.judge(bank.points[1::2]).distance > half.threshold()),
     }
 
 
@@ -285,7 +310,7 @@ def _damaged(trained: Trained) -> dict[str, float]:
 def _accuracy(trained: Trained, rows: Tensor) -> dict[str, float | None]:
     """Return the accuracy with and without a warning, and how well the distance tells wrong classes from right ones."""
     seen, examples = trained.see(trained.raw(rows)), trained.data.examples
-    distance = trained.known.bank.judge(seen.features).distance
+    distance = trained.distance(trained.raw(rows))
     right = seen.probabilities.argmax(1) == examples.labels[rows]
     warned, both = distance > trained.known.threshold, 0 < int(right.sum()) < len(right)
     doubt = 1 - seen.probabilities.amax(1)

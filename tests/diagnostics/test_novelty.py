@@ -10,17 +10,17 @@ from messi.diagnostics.novelty import ACCEPTED, NEIGHBOURS, Bank, auroc, measure
 
 
 def clouds(*centres: int, number: int = 40, width: int = 8, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return points around different axes, and the cloud of each."""
+    """Return clouds of normal points, 14 standard deviations apart, and the cloud of each point."""
     random = torch.Generator().manual_seed(seed)
-    points = [5 * torch.eye(width)[axis] + torch.randn(number, width, generator=random) for axis in centres]
+    points = [10 * torch.eye(width)[axis] + torch.randn(number, width, generator=random) for axis in centres]
     return torch.cat(points), torch.arange(len(centres)).repeat_interleave(number)
 
 
 def test_the_distance_is_that_of_scikit_learns_neighbours() -> None:
     features, domains = clouds(0, 1)
     inputs, _ = clouds(0, 2, seed=1)
-    bank = Bank.of(features, domains)
-    found = NearestNeighbors(n_neighbors=NEIGHBOURS, metric="cosine").fit(features.numpy())
+    bank = Bank(features, domains)
+    found = NearestNeighbors(n_neighbors=NEIGHBOURS, metric="euclidean").fit(features.numpy())
     expected = found.kneighbors(inputs.numpy())[0].mean(1)
     np.testing.assert_allclose(bank.judge(inputs).distance.numpy(), expected, atol=1e-6)
     own = found.kneighbors()[0].mean(1)  # without the example itself
@@ -29,20 +29,30 @@ def test_the_distance_is_that_of_scikit_learns_neighbours() -> None:
 
 
 def test_the_distance_does_not_depend_on_the_rest_of_the_batch() -> None:
-    bank = Bank.of(*clouds(0, 1))
+    bank = Bank(*clouds(0, 1))
     inputs, _ = clouds(0, 3, seed=1)
     alone = torch.cat([bank.judge(one[None]).distance for one in inputs])
     torch.testing.assert_close(alone, bank.judge(inputs).distance, rtol=0, atol=1e-6)
 
 
-def test_only_features_longer_than_all_known_ones_are_farther_away_for_their_length() -> None:
-    features, domains = clouds(0, 1)
-    bank = Bank.of(features, domains)
-    at_most = features / features.norm(dim=1, keepdim=True) * bank.longest
-    torch.testing.assert_close(bank.judge(at_most).distance, bank.judge(features).distance, rtol=0, atol=1e-5)
-    beyond = bank.judge(1000 * at_most).distance - bank.judge(at_most).distance
-    torch.testing.assert_close(beyond, torch.full((80,), 1000.0).log(), rtol=0, atol=1e-4)
-    assert bank.judge(torch.zeros(1, 8)).distance.isfinite().all()
+@pytest.mark.parametrize("absurd", [1e30, -3e38])
+def test_an_absurd_number_is_finitely_far_away_and_unlike_the_bank(absurd: float) -> None:
+    bank = Bank(*clouds(0, 1))
+    inputs, _ = clouds(0, seed=1)
+    inputs[:, 3] = absurd
+    distance = bank.judge(inputs).distance
+    torch.testing.assert_close(distance, torch.full((40,), abs(absurd), dtype=torch.float64), rtol=1e-6, atol=0)
+    assert (distance > bank.threshold()).all()
+    assert bank.detection(inputs).warned == 1
+
+
+def test_rows_that_equal_known_ones_get_no_warning_however_large_their_numbers_are() -> None:
+    random = torch.Generator().manual_seed(0)
+    kinds = 1e4 + torch.rand(9, 30, generator=random)
+    bank = Bank(kinds.repeat(10, 1), torch.arange(2).repeat_interleave(45))
+    assert bank.threshold() == 0
+    assert (bank.judge(kinds).distance == 0).all()
+    assert bank.detection(kinds + 1e-2).warned == 1
 
 
 def test_auroc_is_scikit_learns_also_with_ties() -> None:
@@ -55,7 +65,7 @@ def test_auroc_is_scikit_learns_also_with_ties() -> None:
 
 def test_an_unseen_cloud_gets_the_warning_and_a_known_one_does_not() -> None:
     features, domains = clouds(0, 1)
-    quality = measure(Bank.of(features, domains), ("a", "b"), {"far": clouds(4)[0], "known": clouds(0, seed=7)[0]})
+    quality = measure(Bank(features, domains), ("a", "b"), {"far": clouds(4)[0], "known": clouds(0, seed=7)[0]})
     assert quality.target["far"].warned == quality.target["far"].auroc == 1
     assert quality.target["known"].warned < 0.3
     assert 0.3 < quality.target["known"].auroc < 0.7
@@ -67,7 +77,7 @@ def test_an_unseen_cloud_gets_the_warning_and_a_known_one_does_not() -> None:
 def test_the_nearest_domain_is_named_also_if_another_one_has_few_examples() -> None:
     features, domains = clouds(0, 1, 2)
     kept = torch.cat([torch.arange(40), torch.tensor([40]), torch.arange(80, 120)])
-    bank = Bank.of(features[kept], domains[kept])
+    bank = Bank(features[kept], domains[kept])
     inputs, expected = clouds(0, 1, 2, seed=3)
     assert (bank.judge(inputs).nearest == expected).float().mean() > 0.95
     assert bank.without_self().nearest[40] != 1  # its domain has no other example
@@ -76,6 +86,6 @@ def test_the_nearest_domain_is_named_also_if_another_one_has_few_examples() -> N
 
 def test_a_single_domain_has_a_threshold_but_nothing_to_leave_out() -> None:
     features, domains = clouds(0)
-    quality = measure(Bank.of(features, domains), ("only",), {})
+    quality = measure(Bank(features, domains), ("only",), {})
     assert (quality.left_out, quality.target, quality.nearest_right) == ({}, {}, None)
-    assert Bank.of(features, domains).judge(features).distance.max() <= Bank.of(features, domains).threshold() + 1
+    assert Bank(features, domains).judge(features).distance.max() <= Bank(features, domains).threshold() + 1

@@ -143,7 +143,7 @@ def _judged() -> Any:
     """Return what a service says about inputs, besides their class."""
     run = Path("runs/features")
     known = known_domains(run, messi.load(run))
-    judged = known.bank.judge(known.bank.features)
+    judged = known.bank.judge(known.bank.points)
     return known.names, known.threshold, known.quality, judged.distance.tolist(), judged.nearest.tolist()
 
 

@@ -1,24 +1,21 @@
 """How unlike the training domains an input is, and which of them it is nearest to.
 
-The distance of an input is the mean cosine distance of its features to the nearest examples of a bank: held-out
-examples of the source domains, which the model did not learn by heart. Among the scores that were tried, this one told
-left-out source domains from known ones best (``results/novelty``). The cosine ignores lengths, but a row of a table
-with an absurd number has long features. So features that are longer than all in the bank are farther away by the
-logarithm of the ratio.
+The distance of an input is the mean Euclidean distance of its point to the nearest points of a bank: held-out examples
+of the source domains, which the model did not learn by heart. The point of an image is its features at unit length,
+that of a row of numbers is the row as the encoder gets it. Among the scores that were tried, these told left-out source
+domains from known ones best (``results/novelty``, ``results/novelty_features``).
 
-Legend: N examples of the bank, B inputs, K source domains, D features.
+Legend: N examples of the bank, B inputs, K source domains, D numbers of a point.
 """
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from messi.core.records import Share
 
 NEIGHBOURS = 3
-_TINY = 1e-12
 ACCEPTED = 0.95
 """The share of held-out examples of the source domains whose distance is within the threshold."""
 
@@ -62,23 +59,15 @@ class Judgement:
 class Bank:
     """The held-out examples of the source domains that inputs are compared with."""
 
-    features: Tensor
-    """[N, D] of length 1."""
+    points: Tensor
+    """[N, D]"""
     domains: Tensor
     """[N] indices of source domains."""
-    longest: float
-    """The largest length of the features before they were normalised."""
 
-    @classmethod
-    def of(cls, features: Tensor, domains: Tensor) -> "Bank":
-        """Return the bank of features of any length."""
-        return cls(_unit(features), domains, float(features.float().norm(dim=1).max()))
-
-    def judge(self, features: Tensor) -> Judgement:
+    def judge(self, points: Tensor) -> Judgement:
         """Compare inputs [B, D] with the bank."""
-        apart = 1 - _unit(features) @ self.features.mT
-        longer = (features.float().norm(dim=1) / max(self.longest, _TINY)).clamp(min=1).log()
-        return Judgement(_nearest(apart) + longer, self._by_domain(apart).argmin(1))
+        apart = _distances(points, self.points)
+        return Judgement(_nearest(apart), self._by_domain(apart).argmin(1))
 
     def without_self(self) -> Judgement:
         """Compare every example of the bank with all others."""
@@ -88,18 +77,17 @@ class Bank:
     def without(self, domain: int) -> "Bank":
         """Return the bank as if a domain had not been seen."""
         kept = self.domains != domain
-        return Bank(self.features[kept], self.domains[kept], self.longest)
+        return Bank(self.points[kept], self.domains[kept])
 
     def threshold(self) -> float:
         """Return the distance within which a share ``ACCEPTED`` of held-out examples are."""
         return float(self.without_self().distance.quantile(ACCEPTED))
 
-    def detection(self, features: Tensor) -> Detection:
-        """Measure the warning on features [B, D] of one unseen domain."""
-        known, unseen = self.without_self().distance, self.judge(features).distance
-        return Detection(
-            examples=len(features), warned=float((unseen > self.threshold()).float().mean()), auroc=auroc(known, unseen)
-        )
+    def detection(self, points: Tensor) -> Detection:
+        """Measure the warning on points [B, D] of one unseen domain."""
+        known, unseen = self.without_self().distance, self.judge(points).distance
+        warned = unseen > known.quantile(ACCEPTED)
+        return Detection(examples=len(points), warned=float(warned.float().mean()), auroc=auroc(known, unseen))
 
     def nearest_right(self) -> float | None:
         """Return how often the domain of a held-out example is named as the nearest, mean over the domains."""
@@ -111,7 +99,7 @@ class Bank:
 
     def _apart(self) -> Tensor:
         """Return the distances between the examples of the bank, infinite to themselves: [N, N]."""
-        return (1 - self.features @ self.features.mT).fill_diagonal_(torch.inf)
+        return _distances(self.points, self.points).fill_diagonal_(torch.inf)
 
     def _by_domain(self, apart: Tensor) -> Tensor:
         """Return the distance to every domain, infinite to those without examples: [B, N] -> [B, K]."""
@@ -123,13 +111,13 @@ def measure(bank: Bank, names: tuple[str, ...], target: dict[str, Tensor]) -> No
     """Measure the warning on every source domain in turn, left out of the bank, and on the target domains."""
     several = len(bank.domains.unique()) > 1
     left_out = {
-        name: bank.without(domain).detection(bank.longest * bank.features[bank.domains == domain])
+        name: bank.without(domain).detection(bank.points[bank.domains == domain])
         for domain, name in enumerate(names)
         if several and (bank.domains == domain).any()
     }
     return NoveltyQuality(
         left_out=left_out,
-        target={name: bank.detection(features) for name, features in target.items()},
+        target={name: bank.detection(points) for name, points in target.items()},
         nearest_right=bank.nearest_right(),
     )
 
@@ -149,5 +137,10 @@ def _nearest(apart: Tensor) -> Tensor:
     return torch.where(number > 0, torch.where(finite, nearest, 0).sum(1) / number, torch.inf)
 
 
-def _unit(features: Tensor) -> Tensor:
-    return functional.normalize(features.float(), dim=1)
+def _distances(left: Tensor, right: Tensor) -> Tensor:
+    """Return Euclidean distances: [B, D], [N, D] -> [B, N].
+
+    In float64, the square of an absurd number is finite. Without a matrix product, equal rows are exactly 0 apart: most
+    rows of a table may have equals in the bank, and then the threshold is 0.
+    """
+    return torch.cdist(left.double(), right.double(), compute_mode="donot_use_mm_for_euclid_dist")

@@ -13,7 +13,7 @@ class Likeness(BaseModel):
     """How the input compares with the training domains."""
 
     nearest_domain: str = Field(description="The source domain with the most similar examples.")
-    distance: float = Field(description="Mean cosine distance to the most similar examples of the training domains.")
+    distance: float = Field(description="Mean distance to the most similar examples of the training domains.")
     threshold: float = Field(description="95 % of held-out examples of the training domains are within it.")
     unlike_training: bool = Field(description="Whether the distance exceeds the threshold: do not trust the class.")
 

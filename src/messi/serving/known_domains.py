@@ -1,6 +1,6 @@
 """The examples that a service compares inputs with: ``novelty.safetensors`` in the run folder.
 
-They are encoded once, when a run is first served, from the validation part of its source domains, and travel with the
+They are computed once, when a run is first served, from the validation part of its source domains, and travel with the
 folder. A plan of a thousand runs does not pay for them.
 """
 
@@ -8,12 +8,11 @@ import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from messi.core.config import Bounds
 from messi.core.documents import parse_document
 from messi.core.errors import MessiError
 from messi.core.info import version
@@ -40,10 +39,9 @@ class NoveltyDescription:
 
     version: str
     model: str
-    """The checksum of the weights that encoded the bank."""
+    """The checksum of the weights that the bank belongs to."""
     names: tuple[str, ...]
     threshold: float
-    longest: Annotated[float, Bounds(minimum=0)]
     quality: NoveltyQuality
 
 
@@ -83,14 +81,9 @@ def known_domains(
         raise NoBankError(str(error)) from error
     found = _build(model, loader)
     description = NoveltyDescription(
-        version=version(),
-        model=weights,
-        names=found.names,
-        threshold=found.threshold,
-        longest=found.bank.longest,
-        quality=found.quality,
+        version=version(), model=weights, names=found.names, threshold=found.threshold, quality=found.quality
     )
-    tensors = {"features": found.bank.features, "domains": found.bank.domains}
+    tensors = {"points": found.bank.points, "domains": found.bank.domains}
     write_tensors(folder.novelty, tensors, asdict(description))
     return found
 
@@ -106,46 +99,69 @@ def _build(model: Model, loader: Loader) -> KnownDomains:
         "Encoding up to %s examples per domain to compare inputs with; this is done once per run.", most
     )
     names = tuple(sealed.domain_names[domain] for domain in domains)
-    parts = list(_encoded(model, loader, "source_val", most))
-    bank = Bank.of(torch.cat(parts), torch.cat([torch.full((len(part),), d) for d, part in enumerate(parts)]))
+    parts = list(_points(model, loader, "source_val", most))
+    bank = Bank(torch.cat(parts), torch.cat([torch.full((len(part),), d) for d, part in enumerate(parts)]))
     targets = [sealed.domain_names[domain] for domain in sealed.domains("target")]
     most = max(min(PER_DOMAIN, IN_ALL // max(len(targets), 1)), 1)
-    quality = measure(bank, names, dict(zip(targets, _encoded(model, loader, "target", most), strict=True)))
+    quality = measure(bank, names, dict(zip(targets, _points(model, loader, "target", most), strict=True)))
     return KnownDomains(bank, names, bank.threshold(), quality)
 
 
-def _encoded(model: Model, loader: Loader, role: Role, most: int) -> Iterator[Tensor]:
-    """Yield the features of evenly spaced examples of every domain in a role."""
+def points_of(model: Model, inputs: Tensor, features: Tensor | None) -> Tensor | None:
+    """Return the points [N, D] by which inputs of the encoder are compared: rows themselves, images by their features.
+
+    They are None for images and a method that does not expose the features of one encoder.
+    """
+    if len(model.spec.shape) == 1:
+        return inputs.float().cpu()
+    return None if features is None else functional.normalize(features.float(), dim=1).cpu()
+
+
+def _points(model: Model, loader: Loader, role: Role, most: int) -> Iterator[Tensor]:
+    """Yield the points of evenly spaced examples of every domain in a role."""
     for domain in loader.data.domains(role):
         indices = loader.data.indices(role, domain)
         chunks = indices[spaced(len(indices), most)].split(_CHUNK)
-        _, features = predict_and_encode(model.algorithm, loader.inputs(chunks))
-        if features is None:
-            raise NoBankError("The method of this model does not expose the features of one encoder.")
-        yield features.cpu()
+        yield torch.cat([_points_of_chunk(model, inputs) for inputs in loader.inputs(chunks)])
+
+
+def _points_of_chunk(model: Model, inputs: Tensor) -> Tensor:
+    _, features = predict_and_encode(model.algorithm, [inputs])
+    points = points_of(model, inputs, features)
+    if points is None:
+        raise NoBankError("The method of this model does not expose the features of one encoder.")
+    return points
 
 
 def _read(path: Path, weights: str, model: Model) -> KnownDomains:
     tensors, values = read_tensors(path)
-    wrong = MessiError(f"{path} does not belong to this model; delete it: it is written again from the run's data.")
+    wrong = MessiError(
+        f"{path} does not belong to this model, or another version of messi wrote it; delete it: it is written again "
+        "from the run's data."
+    )
     try:
         description = parse_document(NoveltyDescription, values)
-        features, domains = tensors["features"], tensors["domains"]
+        points, domains = tensors["points"], tensors["domains"]
     except (KeyError, MessiError) as error:
         raise wrong from error
     fits = (
         description.model == weights
-        and features.dim() == 2
-        and features.dtype == torch.float32
-        and len(features) > 1
+        and points.dim() == 2
+        and points.dtype == torch.float32
+        and len(points) > 1
         and domains.dtype == torch.long
-        and domains.shape == features.shape[:1]
-        and features.isfinite().all()
-        and features.shape[1] in {one.width for one in model.algorithm.modules() if isinstance(one, Encoder)}
+        and domains.shape == points.shape[:1]
+        and points.isfinite().all()
+        and points.shape[1] in _widths(model)
         and 0 <= int(domains.min()) <= int(domains.max()) < len(description.names)
         and set(description.names) <= set(model.description.sources)
     )
     if not fits:
         raise wrong
-    bank = Bank(features, domains, description.longest)
-    return KnownDomains(bank, description.names, description.threshold, description.quality)
+    return KnownDomains(Bank(points, domains), description.names, description.threshold, description.quality)
+
+
+def _widths(model: Model) -> set[int]:
+    """Return how many numbers a point of the model may have."""
+    shape = model.spec.shape
+    return set(shape) if len(shape) == 1 else {m.width for m in model.algorithm.modules() if isinstance(m, Encoder)}

@@ -9,7 +9,7 @@ from messi.diagnostics.novelty import Judgement
 from messi.evaluation.model import Model
 from messi.evaluation.predict import predict_and_encode
 from messi.serving.documents import Answer, Likeness
-from messi.serving.known_domains import KnownDomains
+from messi.serving.known_domains import KnownDomains, points_of
 from messi.serving.ready_input import ReadyInput
 
 
@@ -23,10 +23,12 @@ class Predictor:
 
     def __call__(self, inputs: list[ReadyInput]) -> list[Answer | Exception]:
         """Answer a batch; an input may have its own error."""
-        prediction, features = predict_and_encode(self.model.algorithm, [self._ready([one.values for one in inputs])])
+        ready = self._ready([one.values for one in inputs])
+        prediction, features = predict_and_encode(self.model.algorithm, [ready])
         probabilities = prediction.logits.cpu().softmax(-1)
         routing = None if prediction.routing is None else prediction.routing.cpu()
-        judged = self.known.bank.judge(features.cpu()) if self.known and features is not None else None
+        points = points_of(self.model, ready, features)
+        judged = self.known.bank.judge(points) if self.known and points is not None else None
         answers: list[Answer | Exception] = []
         for place, row in enumerate(probabilities):
             if not row.isfinite().all():
