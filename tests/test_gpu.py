@@ -480,7 +480,6 @@ def test_runs_from_one_start_give_the_same_bits_captured_and_eager_and_their_ave
         assert torch.equal(tensor, expected if tensor.is_floating_point() else one[name]), name
 
 
-@pytest.mark.filterwarnings("ignore:SWAD found no valley")
 @pytest.mark.parametrize("averaging", ["ma", "ema", "swad"])
 def test_averages_of_eager_captured_and_interrupted_runs_have_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, averaging: Averaging

@@ -99,7 +99,6 @@ def test_a_setting_of_the_protocol_that_a_recipe_states_distinguishes_recipes(mo
     assert recipe_of(recipe("slow", data=OfficeHome()).resolved()) == "slow"  # where it is also the protocol's
 
 
-@pytest.mark.filterwarnings("ignore:SWAD found no valley")
 def test_a_result_names_its_recipe(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"data": TwoSubsets(per_domain=30), "target": ("a1",), "batch_per_domain": 4, "steps": 4}
     configs = {

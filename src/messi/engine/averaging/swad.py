@@ -4,8 +4,8 @@ Until a valley is found, the means of the segments that it may begin with are ke
 one of the valley, and one of the segments after its last low loss, which joins the first if the loss falls again.
 """
 
+import logging
 import math
-import warnings
 from collections.abc import Mapping
 
 from torch import Tensor, nn
@@ -53,10 +53,10 @@ class SWAD(Averager):
         reason = f"was the lowest of the {self._config.swad_optimum_patience} evaluations that begin with it"
         if min(self._losses) >= LEARNED * self._chance:
             reason = f"was below {LEARNED * self._chance:.3f}, which is {LEARNED:.0%} of the loss of a guess"
-        warnings.warn(
+        logging.getLogger("messi").warning(
             "SWAD found no valley and averages only the steps since the second to last evaluation: no validation loss "
-            f"{reason}. Train for more steps, or evaluate more often with --evaluate-every.",
-            stacklevel=2,
+            "%s. Train for more steps, or evaluate more often with --evaluate-every.",
+            reason,
         )
         return self._finished[-1]
 
