@@ -90,9 +90,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def connected(cluster: Any) -> Iterator[Any]:
     """Connect to the cluster for one test."""
     ray = importlib.import_module("ray")
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     yield ray
     ray.shutdown()
+    signal.signal(signal.SIGTERM, on_sigterm)
 
 
 def planned(seed: int, **changes: object) -> PlannedRun:
@@ -196,6 +198,12 @@ def test_a_stopped_or_killed_driver_is_repeated_to_the_same_bits(tmp_path: Path,
     assert [outcome.state for outcome in plan.outcomes()] == ["done"]
     assert_equal_to_a_run_alone(plan, one, tmp_path / "alone")
     assert steps(tmp_path, 0)[:8] == EVERY_STEP[:8], "the first driver's checkpoint, of step 7, came back"
+
+
+def test_a_process_keeps_its_handler_of_sigterm(tmp_path: Path, cluster: Any) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    Ray(address=cluster.address).launch(Plan(tmp_path, [planned(0)]))
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_ray_must_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import logging
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -90,6 +91,7 @@ class Ray(Launcher):
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported unless the user wants it
         local = {"address": "local", "include_dashboard": False}
+        on_sigterm = signal.getsignal(signal.SIGTERM)
         try:
             if self.address:
                 _require_answer(self.address)
@@ -104,6 +106,8 @@ class Ray(Launcher):
             yield ray
         finally:
             ray.shutdown()
+            if signal.getsignal(signal.SIGTERM) != on_sigterm:
+                signal.signal(signal.SIGTERM, on_sigterm)  # Ray leaves its own handler behind
 
     def _gpus(self, ray: Any) -> float:
         if self.gpus_per_run is not None:
