@@ -42,8 +42,8 @@ FRAME = patients()
 def _trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("table")
     FRAME.to_csv(folder / "t.csv", index=False)
-    train = ["train", "--data", str(folder / "t.csv"), *OPTIONS, "--target", "C", "--learning-rate", "0.01", *SHORT]
-    assert main([*train, "--out", str(folder / "run")]) == 0
+    train = ["train", "--data", str(folder / "t.csv"), *OPTIONS, "--target", "C", "--learning-rate", "0.01"]
+    assert main([*train, "--algorithm", "messi", *SHORT, "--out", str(folder / "run")]) == 0
     return folder / "run"
 
 

@@ -141,5 +141,5 @@ if __name__ == "__main__":
     if runs:
         sys.exit(main(["average", *runs, *given, "--device", "cpu", "--out", folder]))
     options = "--data two_subsets --per-domain 60 --target b2 --steps 23 --evaluate-every 5 --log-every 3"
-    more = "--batch-per-domain 8 --balance-momentum 0.5 --device cpu"
+    more = "--algorithm messi --batch-per-domain 8 --balance-momentum 0.5 --device cpu"
     sys.exit(main(["train", *options.split(), *more.split(), *given, "--out", folder]))

@@ -23,7 +23,7 @@ from tests.data.hangs import within
 from .test_resume import contents
 
 DATA = "--data two_subsets --per-domain 60 --target b2 --batch-per-domain 8 --device cpu"
-TRAINING = "--steps 13 --evaluate-every 5 --log-every 3 --balance-momentum 0.5"
+TRAINING = "--algorithm messi --steps 13 --evaluate-every 5 --log-every 3 --balance-momentum 0.5"
 OPTIONS = [*DATA.split(), *TRAINING.split()]
 TOLERANCE = 1e-5
 """The differences are those of sums in another order, mostly below 1e-6."""

@@ -179,8 +179,8 @@ def largest_file(size: int) -> Iterator[None]:
 def test_a_run_stops_with_one_sentence_if_the_system_refuses_to_write(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = "--data two_subsets --target b2 --backbone mlp --steps 40 --evaluate-every 10 --device cpu --out"
-    train = ["train", *options.split(), str(tmp_path / "run")]
+    options = "--data two_subsets --target b2 --algorithm messi --backbone mlp --steps 40 --evaluate-every 10"
+    train = ["train", *options.split(), "--device", "cpu", "--out", str(tmp_path / "run")]
     with largest_file(200_000):
         assert main(train) == 2
     error = capsys.readouterr().err

@@ -103,7 +103,7 @@ def test_a_killed_command_resumes_to_the_same_bits_and_its_report_names_the_step
     kind = [f"--averaging={averaging}", *(swad if averaging == "swad" else ["--average-from=0.3"])]
     assert drive(tmp_path / "run", *kind, "hold:last-15", "step:17").returncode == -signal.SIGKILL
     options = "--data two_subsets --per-domain 60 --target b2 --steps 23 --evaluate-every 5 --log-every 3"
-    more = "--batch-per-domain 8 --balance-momentum 0.5 --device cpu --out"
+    more = "--algorithm messi --batch-per-domain 8 --balance-momentum 0.5 --device cpu --out"
     for name in ("run", "whole"):
         assert main(["train", *options.split(), *kind, *more.split(), str(tmp_path / name)]) == 0
     for name in FILES:
