@@ -12,21 +12,18 @@ Cost: for every seed, 24 runs of 5,000 steps on PACS, 36 of 600 steps on digits,
 """
 
 import dataclasses
-import math
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from messi.algorithms.erm import ERM
 from messi.engine.config import RunConfig
-from messi.experiments.common.comparison import Comparison
+from messi.experiments.common.comparison import Comparison, paired_cells
 from messi.experiments.common.recipe_blocks import RecipeBlocks, Study
 from messi.reports.plan_page import Section
-from messi.reports.statistics import Summary
-from messi.reports.table import Cell, Column, Row, Table
+from messi.reports.table import Column, Row, Table
 from messi.studies.common.base import Repetitions
-from messi.studies.common.results import Results, Value, source_accuracy, target_accuracy
+from messi.studies.common.results import Results, source_accuracy, target_accuracy
 from messi.sweeps.plan import PlannedRun
 
 FINE_TUNED = frozenset({"averaging", "cost", "higher learning rate"})
@@ -124,24 +121,10 @@ class RecipeChoice(RecipeBlocks):
                 tuple(
                     Row(
                         (one.effect, f"{one.arm} minus {one.baseline}"),
-                        (*_cells(results, one, target_accuracy), *_cells(results, one, source_accuracy)),
+                        (*paired_cells(results, one, target_accuracy), *paired_cells(results, one, source_accuracy)),
                     )
                     for one in COMPARISONS
                 ),
             ),
             over_seeds=False,
         )
-
-
-def _cells(results: Results, one: Comparison, value: Value) -> tuple[Cell, ...]:
-    """Return the mean difference, its standard error over blocks and seeds, and the number of pairs."""
-    ours, theirs = (results.scores("target", value, method=arm) for arm in (one.arm, one.baseline))
-    found = [ours[key] - theirs[key] for key in sorted(ours.keys() & theirs.keys())]
-    n = len(found)
-    mean = statistics.fmean(found) if found else None
-    error = statistics.stdev(found) / math.sqrt(n) if n > 1 else None
-    state = results.state(method=one.arm)
-    return tuple(
-        dataclasses.replace(state, ours=None if shown is None else Summary(shown, None, n))
-        for shown in (mean, error, n)
-    )
