@@ -189,7 +189,7 @@ def test_an_option_with_a_typo_gets_a_hint() -> None:
 
 
 def test_recipe_and_method_determine_the_config() -> None:
-    recipe, paper = RECIPES["messi"], RECIPES["paper"]
+    recipe, paper = RECIPES["messi_swad"], RECIPES["paper"]
 
     def parsed(*options: str) -> RunConfig:
         return parse(["--data", "pacs", *options]).config
@@ -198,20 +198,20 @@ def test_recipe_and_method_determine_the_config() -> None:
         return RunConfig(data=PACS(), algorithm=algorithm, training=training).resolved()
 
     plain = TrainingConfig()
-    assert parsed() == parsed("--recipe", "messi")
+    assert parsed() == parsed("--recipe", "messi_swad")
     for options in (("--backbone", "tiny_cnn"), ("--no-pretrained",)):
         assert parsed(*options) == parsed("--recipe", "erm_swad", *options)
     assert parsed("--no-pretrained", "--weights", "w.pt") == parsed(
-        "--recipe=messi", "--no-pretrained", "--weights=w.pt"
+        "--recipe=messi_swad", "--no-pretrained", "--weights=w.pt"
     )
     assert parsed("--recipe", "paper") == expected(paper.algorithm, plain) == expected(MESSI.Config(), plain)
-    assert parsed("--recipe=messi") == expected(recipe.algorithm, recipe.training)
+    assert parsed("--recipe=messi_swad") == expected(recipe.algorithm, recipe.training)
     assert parsed("--algorithm", "coral") == expected(CORAL.Config(), plain)
     assert parsed("--algorithm", "messi") == expected(MESSI.Config(), plain)
-    assert parsed("--recipe", "messi", "--algorithm", "erm") == expected(ERM.Config(), recipe.training)
-    assert parsed("--recipe", "messi", "--algorithm", "messi") == parsed("--recipe", "messi")
+    assert parsed("--recipe", "messi_swad", "--algorithm", "erm") == expected(ERM.Config(), recipe.training)
+    assert parsed("--recipe", "messi_swad", "--algorithm", "messi") == parsed("--recipe", "messi_swad")
     without = dataclasses.replace(recipe.training, averaging="none")
-    assert parsed("--recipe", "messi", "--averaging", "none") == expected(recipe.algorithm, without)
+    assert parsed("--recipe", "messi_swad", "--averaging", "none") == expected(recipe.algorithm, without)
 
 
 def test_a_saved_run_and_a_recipe_exclude_each_other(trained: Path) -> None:
@@ -234,7 +234,7 @@ def test_help_shows_every_setting_with_its_meaning() -> None:
     assert "--order" in of_data
     assert "row-major" in of_data
     assert "--ssi-weight" not in of_data
-    recipe = " ".join(messi("train", "--recipe", "messi", "--help").stdout.replace("│", " ").split())
-    assert "other options override them. (default: messi)" in recipe
-    stated = RECIPES["messi"].algorithm.to_dict()["sparsity_weight"]
+    recipe = " ".join(messi("train", "--recipe", "messi_swad", "--help").stdout.replace("│", " ").split())
+    assert "other options override them. (default: messi_swad)" in recipe
+    stated = RECIPES["messi_swad"].algorithm.to_dict()["sparsity_weight"]
     assert f"Weight of the routing entropy. (default: {stated})" in recipe

@@ -37,15 +37,15 @@ def test_the_paper_and_the_baseline_are_the_plain_methods() -> None:
 @pytest.mark.parametrize(
     ("data", "encoder", "name"),
     [
-        (PACS(), {}, "messi"),
-        (PACS(), {"tune": "lora:8"}, "messi"),
-        (PACS(), {"tune": "last:2"}, "messi"),
-        (PACS(), {"pretrained": False, "weights": "deit.safetensors"}, "messi"),
+        (PACS(), {}, "messi_swad"),
+        (PACS(), {"tune": "lora:8"}, "messi_swad"),
+        (PACS(), {"tune": "last:2"}, "messi_swad"),
+        (PACS(), {"pretrained": False, "weights": "deit.safetensors"}, "messi_swad"),
         (PACS(), {"tune": "head"}, "erm_swad"),
         (PACS(), {"pretrained": False}, "erm_swad"),
         (PACS(), {"backbone": "tiny_cnn"}, "erm_swad"),
         (RotatedColoredMNIST(), {}, "erm_swad"),
-        (RotatedColoredMNIST(), {"backbone": "deit_tiny_patch16_224"}, "messi"),
+        (RotatedColoredMNIST(), {"backbone": "deit_tiny_patch16_224"}, "messi_swad"),
         (TwoSubsets(), {}, "erm_swad"),
     ],
 )
@@ -65,20 +65,20 @@ def test_a_config_knows_its_recipe_whatever_data_protocol_and_schedule_are(name:
 
 
 def test_settings_override_a_recipe_which_is_then_no_longer_named() -> None:
-    stated = RECIPES["messi"]
-    config = recipe("messi", data=PACS(), averaging="none", steps=7, seed=3)
+    stated = RECIPES["messi_swad"]
+    config = recipe("messi_swad", data=PACS(), averaging="none", steps=7, seed=3)
     assert (config.seed, config.training) == (3, dataclasses.replace(stated.training, averaging="none", steps=7))
     assert config.algorithm == stated.algorithm
     assert recipe_of(config.resolved()) is None
     for settings in ({"averaging": "ema"}, {"flatness": "sam"}, {"algorithm": MESSI.Config(ssi_weight=0.0)}):
         assert recipe_of(recipe("paper", data=PACS(), **settings).resolved()) is None
     # Another method with the training settings of a recipe: for ERM this is a recipe of its own.
-    assert recipe_of(recipe("messi", data=PACS(), algorithm=CORAL.Config()).resolved()) is None
-    assert recipe_of(recipe("messi", data=PACS(), algorithm=ERM.Config()).resolved()) == "erm_swad"
+    assert recipe_of(recipe("messi_swad", data=PACS(), algorithm=CORAL.Config()).resolved()) is None
+    assert recipe_of(recipe("messi_swad", data=PACS(), algorithm=ERM.Config()).resolved()) == "erm_swad"
     with pytest.raises(MessiError, match=r"Did you mean 'averaging'\?"):
-        recipe("messi", data=PACS(), averagin="none")
-    with pytest.raises(MessiError, match=r"no recipe named 'mesi'.*Did you mean 'messi'\?"):
-        recipe("mesi", data=PACS())
+        recipe("messi_swad", data=PACS(), averagin="none")
+    with pytest.raises(MessiError, match=r"no recipe named 'mesi_swad'.*Did you mean 'messi_swad'\?"):
+        recipe("mesi_swad", data=PACS())
 
 
 def test_every_other_plain_method_has_no_recipe() -> None:
@@ -102,7 +102,7 @@ def test_a_setting_of_the_protocol_that_a_recipe_states_distinguishes_recipes(mo
 def test_a_result_names_its_recipe(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"data": TwoSubsets(per_domain=30), "target": ("a1",), "batch_per_domain": 4, "steps": 4}
     configs = {
-        "messi": recipe("messi", evaluate_every=1, **settings),
+        "messi_swad": recipe("messi_swad", evaluate_every=1, **settings),
         "erm": recipe("erm", **settings),
         None: recipe("erm", algorithm=CORAL.Config(), **settings),
     }

@@ -37,7 +37,7 @@ class Recipe:
 
 RECIPES: Mapping[str, Recipe] = {
     "paper": Recipe(title="MESSI as in the paper", algorithm=MESSI.Config()),
-    "messi": Recipe(
+    "messi_swad": Recipe(
         title="MESSI without its three regularisers, weights averaged by SWAD",
         algorithm=MESSI.Config(sparsity_weight=0.0, balance_weight=0.0, diversity_weight=0.0),
         training=TrainingConfig(averaging="swad"),
@@ -50,7 +50,7 @@ RECIPES: Mapping[str, Recipe] = {
     ),
 }
 DEFAULTS: Mapping[str, str] = {
-    "messi": "default for pretrained networks",
+    "messi_swad": "default for pretrained networks",
     "erm_swad": "default for networks that start from random weights",
 }
 """When a recipe is the default, by its name."""
@@ -69,14 +69,14 @@ def default_recipe(data: DataConfig, encoder: EncoderConfig) -> str:
     """Return the name of the recipe that docs/recipe_study.md chose, by source data alone, for the kind of network."""
     backbone = encoder.backbone or data.backbone
     starts_trained = backbone not in SMALL and (encoder.pretrained or encoder.weights)
-    return "messi" if starts_trained and encoder.tuning.kind != "head" else "erm_swad"
+    return "messi_swad" if starts_trained and encoder.tuning.kind != "head" else "erm_swad"
 
 
 def recipe(name: str | None = None, *, data: DataConfig, target: Sequence[str] = (), **settings: Any) -> RunConfig:
     """Return the config of a run with the settings of a recipe.
 
     Args:
-        name: the recipe: "messi", "paper", "erm" or "erm_swad"; by default the one for the kind of network.
+        name: the recipe: "messi_swad", "paper", "erm" or "erm_swad"; by default the one for the kind of network.
         data: what to train on.
         target: the domains to hold out.
         settings: other settings of a run or of its training, such as ``seed=1``, ``steps=300`` or

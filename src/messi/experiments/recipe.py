@@ -50,7 +50,7 @@ Arm = Literal[
     "MESSI, paper",
     "MESSI, recipe",
 ]
-RECIPE = "messi"
+RECIPE = "messi_swad"
 """The recipe under study, by its name in ``engine/recipes.py``."""
 NUMBERS = (3, 5, 7, 9, 11, 13, 15, 17)
 """K, the numbers of source domains, as in ``domain_growth``."""
