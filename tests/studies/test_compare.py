@@ -118,6 +118,9 @@ def test_with_a_target_only_validation_decides(tmp_path: Path) -> None:
     assert next(iter(ranking.rows)).heads == ("messi steps=9",)
     difference = cell_of(ranking, "vs erm", "messi steps=9").ours
     assert difference is not None
+    on_target = words.partition("On the held-out domains:")[2]
+    assert "Better than erm: coral, +10.0 points (95 % interval +10.0 to +10.0)." in on_target
+    assert "Not distinguishable from erm with these seeds: messi steps=9, \u22121.0 points" in on_target
     assert difference.mean == pytest.approx(10), "the difference is that of the numbers that decide"
 
 

@@ -72,7 +72,7 @@ def _from_options(arguments: list[str], shown: RunSettings) -> int:
         """Train every method with every domain held out in turn, rank the methods and recommend one.
 
         Repeating the command resumes an interrupted comparison. A method or a data set may carry settings, such as
-        --methods erm "messi ssi_weight=0.1" "erm averaging=swad"; the options below apply to all methods. With --plan
+        --methods erm "messi ssi_weight=0.1" erm_swad; the options below apply to all methods. With --plan
         FILE, the comparison is read from a plan.json ('messi compare --plan FILE --help').
 
         Args:

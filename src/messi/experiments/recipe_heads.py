@@ -44,9 +44,9 @@ class RecipeHeads(Experiment):
     claim: ClassVar[str] = "none; a study of our own."
     cost: ClassVar[str] = "four runs per seed, data set and domain; 1 to 10 s of one CPU core each"
     compared_with: ClassVar[str] = BASELINE
-    reduced: ClassVar[str] = "the synthetic features two_subsets unless --data names others, 60 steps, one seed"
+    reduced: ClassVar[str] = "60 steps, one seed"
 
-    data: tuple[str, ...] = ()
+    data: tuple[str, ...] = ("two_subsets",)
     """Features, or image folders, whose encoder is then frozen; what 'messi train --data' accepts."""
     weights: str | None = None
     """Folder with the pretrained weights for images, BACKBONE.safetensors or BACKBONE.pth; else they are downloaded."""
@@ -79,7 +79,7 @@ class RecipeHeads(Experiment):
     def _tasks(self) -> dict[str, tuple[RunConfig, list[Group]]]:
         """Return a config and the blocks of held-out domains of every data set, by its name."""
         tasks = {}
-        for text in self.data or (("two_subsets",) if self.small else ()):
+        for text in self.data:
             data = find_data_set(text)
             head = dataclasses.replace(pretrained(self.backbone, self.weights), tune="head")
             encoder = head if isinstance(data, ImageData) else EncoderConfig()

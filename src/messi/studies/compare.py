@@ -22,7 +22,7 @@ from messi.studies.common.base import Repetitions
 from messi.studies.common.final_model import FinalModel, final_folder
 from messi.studies.common.hold_out import Group, Task, find_data_set, find_task, group_labels
 from messi.studies.common.methods import vary_methods, with_method
-from messi.studies.common.recommendation import Recommendation, recommend
+from messi.studies.common.recommendation import Recommendation, find_differences, recommend
 from messi.studies.common.results import (
     Results,
     Value,
@@ -34,9 +34,9 @@ from messi.studies.common.results import (
 from messi.studies.common.user_study import HeldOut, UserStudy
 from messi.sweeps.plan import Outcome, PlannedRun
 
-METHODS = ("erm", "erm averaging=swad", "coral", "messi", "messi averaging=swad")
+METHODS = ("erm", "erm_swad", "coral", "messi", "messi_swad")
 """From simple to complex: the baseline, averaged weights, which help on most benchmarks without another loss, the
-strongest plain alignment in DomainBed's comparison, and MESSI without and with averaged weights."""
+strongest plain alignment in DomainBed's comparison, MESSI as in the paper, and its recipe with averaged weights."""
 BASELINE = "erm"
 _BY_HELD_OUT = (
     "Every accuracy is measured on domains that the run was not trained on: for a new domain this is cross-validation "
@@ -58,7 +58,7 @@ class Compare(UserStudy):
 
     tasks: tuple[Task, ...]
     methods: tuple[str, ...] = METHODS
-    """Names with settings, such as "erm averaging=swad"; from simple to complex."""
+    """Methods and recipes, with settings if they differ; from simple to complex."""
 
     def __post_init__(self) -> None:
         """Refuse a plan without runs, and one with the same run twice."""
@@ -181,12 +181,18 @@ class Compare(UserStudy):
             f"**{found.method}**. {found.reason}",
             f"Accuracy to expect on a new domain: **{expected}**." if expected else "",
             _class_scores_text(results, data, found.method),
-            "\n".join(f"- {finding}" for finding in found.findings),
+            _listed(found.findings),
             f"{_BY_VALIDATION if task.sealed else _BY_HELD_OUT} {_INTERVALS}",
+            self._on_target(results, data) if task.sealed else "",
             _groups_text(task),
             f"The final model, trained on all domains: `{final}`." if final else "",
         ]
         return "\n\n".join(line for line in lines if line)
+
+    def _on_target(self, results: Results, data: str) -> str:
+        """Return how the methods differ on the target, which must not decide between them."""
+        scores = {method: results.scores("target", data=data, method=method) for method in self.by_label}
+        return f"On the held-out domains:\n\n{_listed(find_differences(scores, self.compared_with))}"
 
     def _ranked(self, results: Results, data: str) -> list[str]:
         """Return the methods, those that the recommendation prefers first."""
@@ -277,7 +283,7 @@ class ComparisonConfig(HeldOut):
     data: tuple[str, ...] = ()
     """Folders domain/class/image, tables, .npz files, WILDS folders, or names ('messi data list')."""
     methods: tuple[str, ...] = METHODS
-    """Names ('messi list algorithms') or your own files, from simple to complex, with settings if they differ."""
+    """Methods ('messi list algorithms'), recipes ('messi list recipes') or your own files, from simple to complex."""
     vary: tuple[str, ...] = ()
     """Also vary settings, such as ssi_weight=0.01,0.1; several give every combination."""
     seeds: Repetitions = 3
@@ -304,6 +310,10 @@ def _class_scores_text(results: Results, data: str, method: str) -> str:
     if len(found) < len(CLASS_SCORES):
         return ""
     return class_scores_sentence(*found)
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def _groups_text(task: Task) -> str:

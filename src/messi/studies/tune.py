@@ -25,7 +25,7 @@ from messi.reports.table import Cell, Column, Provenance, Row, Table
 from messi.studies.common.base import Repetitions
 from messi.studies.common.draws import Draws
 from messi.studies.common.hold_out import Group, Task, domain_names, find_data_set, find_task, group_labels
-from messi.studies.common.methods import name_and_settings, with_method
+from messi.studies.common.methods import method_and_settings, with_method
 from messi.studies.common.results import Results, target_class_score
 from messi.studies.common.user_study import HeldOut, UserStudy
 from messi.sweeps.choose_draw import TITLES, DrawRule
@@ -200,7 +200,7 @@ class Tune(SearchOptions, UserStudy):
     def _search(self, text: str) -> tuple[RunConfig, dict[str, Search]]:
         oracle = {"selection": ORACLE, "target_part": "in"} if self.rule == "oracle" else {}
         base = with_settings(with_method(text, self.run_config(self.task.data)), oracle)
-        _, fixed = name_and_settings(text)
+        _, fixed = method_and_settings(text)
         return base, {name: search for name, search in search_space(base, self.search).items() if name not in fixed}
 
     def _provenance(self, results: Results) -> Provenance:
@@ -294,7 +294,7 @@ class SearchConfig(SearchOptions, HeldOut):
     data: str = ""
     """A folder domain/class/image, a table, an .npz file, a WILDS folder, or a name ('messi data list')."""
     methods: tuple[str, ...] = METHODS
-    """Names ('messi list algorithms') or your own files; settings such as "erm averaging=swad" are not searched."""
+    """Methods, recipes or your own files; settings, such as those of a recipe or "erm steps=500", are not searched."""
 
     def study(self, progress: DataProgress | None = None) -> Tune:
         """Return the search with everything stated, so that it no longer depends on the domains of the data."""

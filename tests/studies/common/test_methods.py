@@ -9,9 +9,10 @@ from messi.algorithms.messi import MESSI
 from messi.core.errors import MessiError
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine.config import RunConfig
+from messi.engine.recipes import RECIPES
 from messi.engine.training_config import TrainingConfig
 from messi.models.encoder import EncoderConfig
-from messi.studies.common.methods import method_label, name_and_settings, vary_methods, with_method
+from messi.studies.common.methods import method_and_settings, method_label, name_and_settings, vary_methods, with_method
 
 ENCODER, TRAINING = EncoderConfig(backbone="tiny_cnn"), TrainingConfig(steps=50, averaging="ma")
 SHARED = RunConfig(data=TwoSubsets(), encoder=ENCODER, training=TRAINING)
@@ -45,6 +46,19 @@ def test_a_wrong_setting_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(MessiError) as error:
         with_method(text, SHARED)
     assert sentence in str(error.value)
+
+
+def test_a_recipe_is_its_method_with_its_settings_which_others_override() -> None:
+    recipe = RECIPES["messi_swad"]
+    built = with_method("messi_swad", SHARED)
+    assert built.algorithm == recipe.algorithm
+    assert built.training == dataclasses.replace(TRAINING, averaging="swad")
+    changed = with_method("messi_swad sparsity_weight=0.5 averaging=none", SHARED)
+    assert changed.algorithm == dataclasses.replace(recipe.algorithm, sparsity_weight=0.5)  # type: ignore[call-arg]
+    assert changed.training.averaging == "none"
+    assert vary_methods(["messi_swad"], ["ssi_weight=1"]) == ("messi_swad ssi_weight=1",)
+    kind, stated = method_and_settings("erm_swad")
+    assert (kind, stated) == (ERM.Config, {"averaging": "swad"})
 
 
 def test_names_may_have_spaces_and_files_are_named_without_their_folder() -> None:

@@ -1,16 +1,18 @@
-"""Methods as users write them: a name, and settings that differ from the defaults, such as "erm averaging=swad"."""
+"""Methods as users write them: the name of a method or a recipe, and settings, such as "messi_swad ssi_weight=0.1"."""
 
 import dataclasses
 import itertools
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
-from messi.algorithms.common.base import ALGORITHMS
+from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
 from messi.core.config import from_text
 from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import short_name
 from messi.engine.config import RunConfig
+from messi.engine.recipes import RECIPES
 from messi.engine.settings import setting_types, with_settings
 
 _WRITTEN = re.compile(r"(?P<name>.*?)(?P<settings>(\s+\w+=\S+)*)\s*")
@@ -31,20 +33,28 @@ def method_label(text: str) -> str:
 
 def with_method(text: str, config: RunConfig) -> RunConfig:
     """Return the config of a run with a method; its own settings override those of all methods."""
-    name, settings = name_and_settings(text)
-    kind = ALGORITHMS.config(name)
+    kind, settings = method_and_settings(text)
+    return with_settings(dataclasses.replace(config, algorithm=kind()), settings)
+
+
+def method_and_settings(text: str) -> tuple[type[AlgorithmConfig], dict[str, Any]]:
+    """Return the config class of a method and the values that are stated, among them those of a recipe.
+
+    A name that is both a method and a recipe is the method.
+    """
+    name, written = name_and_settings(text)
+    kind, stated = _find(name)
     types = setting_types(kind)
-    for key in settings:
+    for key in written:
         if key not in types:
             raise unknown_name(f"setting of the method {name}, its training or its encoder", key, types)
-    method = dataclasses.replace(config, algorithm=kind())
-    return with_settings(method, {key: from_text(types[key], value) for key, value in settings.items()})
+    return kind, {**stated, **{key: from_text(types[key], value) for key, value in written.items()}}
 
 
 def vary_methods(methods: Sequence[str], axes: Sequence[str]) -> tuple[str, ...]:
     """Return every method with every combination of values, "field=a,b,c" each, of the fields that it has."""
     values = dict(map(_axis, axes))
-    fields = {text: setting_types(ALGORITHMS.config(name_and_settings(text)[0])) for text in methods}
+    fields = {text: setting_types(_find(name_and_settings(text)[0])[0]) for text in methods}
     known = {field for own in fields.values() for field in own}
     for key in values:
         if key not in known:
@@ -65,6 +75,12 @@ def permit_methods(methods: Sequence[str], files: Collection[str | Path]) -> Non
         name, _ = name_and_settings(text)
         if short_name(name) not in named:
             ALGORITHMS.permitted(name, None, ())
+
+
+def _find(name: str) -> tuple[type[AlgorithmConfig], dict[str, Any]]:
+    """Return the config class of a method or a recipe, and the settings that a recipe states."""
+    recipe = None if name in ALGORITHMS.names() else RECIPES.get(name)
+    return (type(recipe.algorithm), recipe.settings) if recipe else (ALGORITHMS.config(name), {})
 
 
 def _axis(text: str) -> tuple[str, list[str]]:

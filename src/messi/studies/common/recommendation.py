@@ -29,7 +29,7 @@ def recommend(scores: Mapping[str, Scores], baseline: str) -> Recommendation | N
         return None
     differences = {name: _difference(scores[name], scores[baseline]) for name in scores if name != baseline}
     better = [name for name, found in differences.items() if _sign(found) > 0]
-    findings = _findings(differences, baseline)
+    findings = find_differences(scores, baseline)
     if not better:
         return Recommendation(baseline, _for_baseline(differences, baseline), findings)
     best = max(better, key=lambda name: statistics.fmean(scores[name].values()))
@@ -60,7 +60,9 @@ def _for_baseline(differences: Mapping[str, Difference], baseline: str) -> str:
     return f"No other method is better than {baseline} beyond the variation between these seeds."
 
 
-def _findings(differences: Mapping[str, Difference], baseline: str) -> list[str]:
+def find_differences(scores: Mapping[str, Scores], baseline: str) -> list[str]:
+    """Return sentences on which methods are better, worse or not distinguishable; all have the same scores."""
+    differences = {name: _difference(scores[name], scores[baseline]) for name in scores if name != baseline}
     kinds = {
         f"Better than {baseline}": [name for name, found in differences.items() if _sign(found) > 0],
         f"Worse than {baseline}": [name for name, found in differences.items() if _sign(found) < 0],

@@ -50,7 +50,7 @@ class UserStudy(RunSettings, Study):
     """A study whose methods may carry settings or be the user's own; its command reads it from ``plan.json``."""
 
     methods: tuple[str, ...]
-    """Names with settings, such as "erm averaging=swad"."""
+    """Methods and recipes, with settings if they differ, such as "erm steps=500"."""
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], *, files: Collection[str | Path] = ()) -> Self:
