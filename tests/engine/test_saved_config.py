@@ -33,7 +33,9 @@ def train(*options: str) -> None:
 @pytest.fixture
 def done(tmp_path: Path) -> Path:
     """Return the folder of a finished run with unusual settings."""
-    unusual = "--target b2 --algorithm messi --protocol swad --ssi-weight 0.5 --seed 3 --flatness sam --split stratified"
+    unusual = (
+        "--target b2 --algorithm messi --protocol swad --ssi-weight 0.5 --seed 3 --flatness sam --split stratified"
+    )
     train(*FEATURES.split(), *unusual.split(), "--out", str(tmp_path / "run"))
     return tmp_path / "run"
 
