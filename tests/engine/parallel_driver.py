@@ -29,6 +29,7 @@ from messi.core.batch import Batch, LossTerms, Task
 from messi.core.errors import MessiError
 from messi.core.processes import Processes, join, leave
 from messi.core.seeding import deterministic
+from messi.engine import loop
 from messi.engine.capture import Updater
 from messi.engine.stepper import AdamStepper, OptimizerConfig
 from messi.models.encoder import Encoder, EncoderConfig
@@ -163,7 +164,7 @@ def traffic(answer: Path, variant: str) -> None:
 def train(_answer: Path, fault: str, *options: str) -> None:
     """Do a run; a fault such as "kill 1 7" befalls process 1 in step 7."""
     heartbeat._LIMIT = 3.0  # a test should not wait for longer
-    heartbeat._STEPS = 2
+    heartbeat._BEFORE["step"] = 2
     if fault:
         how, rank, step = fault.split()
         if rank == os.environ["RANK"]:
@@ -172,7 +173,15 @@ def train(_answer: Path, fault: str, *options: str) -> None:
 
 
 def inflict(how: str, wanted: int) -> None:
-    """Let something happen to this process in a step."""
+    """Let something happen to this process in a step, or let it hang in the evaluation after a step."""
+    if how == "stall":
+        measure = loop.measure
+
+        def stall(parts: Any, role: Any, step: int, **options: Any) -> Any:
+            return threading.Event().wait() if step == wanted else measure(parts, role, step, **options)
+
+        loop.measure = stall
+        return
     real = Updater.__call__
 
     def update(self: Updater, batch: Batch) -> LossTerms:

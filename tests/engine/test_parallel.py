@@ -153,6 +153,7 @@ def test_a_run_of_two_processes_continues_with_four(job: Job, runs: dict[int, Pa
         ("freeze 1 6", "Process 1 of 2 has died or does not answer"),
         ("freeze 0 6", "Process 0 of 2 "),
         ("hang 1 6", "Process 1 of 2 has not finished its step"),
+        ("stall 0 10", "Process 0 of 2 has not finished its evaluation"),
     ],
 )
 def test_a_process_that_hangs_is_named_and_the_others_stop(job: Job, tmp_path: Path, fault: str, sentence: str) -> None:

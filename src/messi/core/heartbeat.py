@@ -1,9 +1,9 @@
 """Notice that a process of a group hangs or has died, and end the others.
 
-Every process writes once a second to a store that all of them read: a count, and for how long it has been working on a
-step or waiting for the others. If the count stands still, the process has died or is frozen. If it works on a step for
-much too long while another process waits, it hangs. The others then end at once, because they may be waiting inside
-an operation that nothing can interrupt. This is safe: a run may be killed at any moment.
+Every process writes once a second to a store that all of them read: a count, whether it works on a step, evaluates or
+waits for the others, and whether this takes too long. If the count stands still, the process has died or is frozen. If
+its step or evaluation takes much too long while another process waits, it hangs. The others then end at once, because
+they may be waiting inside an operation that nothing can interrupt. This is safe: a run may be killed at any moment.
 """
 
 import logging
@@ -24,10 +24,10 @@ SUPERVISOR = "MESSI_SUPERVISOR"
 _EVERY = 1.0
 """Seconds between two beats."""
 _LIMIT = 15.0
-"""Seconds without a beat, or in a step, after which a process is given up."""
-_STEPS, _SLOWER = 20, 10
-"""A step may also take this many times as long as the longest of these many steps before it. Earlier ones have no
-limit: kernels are compiled."""
+"""Seconds without a beat, or in a step or an evaluation, after which a process is given up."""
+_BEFORE, _SLOWER = {"step": 20, "evaluation": 1}, 10
+"""A step or an evaluation may also take this many times as long as the longest of so many before it. Earlier ones have
+no limit: kernels are compiled, and images read for the first time."""
 _FAILED = "failed"
 START = timedelta(minutes=10)
 """Time for the slowest process to start: it imports torch, perhaps from a network drive."""
@@ -39,7 +39,7 @@ class _Beat(NamedTuple):
     number: str
     """How many it has sent."""
     state: str
-    """"step", "wait" or "rest", or "failed" if it has ended and said why."""
+    """"step", "evaluation", "wait" or "rest", or "failed" if it has ended and said why."""
     overdue: str
     """Whether it has been in this state for longer than the limit."""
 
@@ -54,7 +54,7 @@ class Heartbeat:
     def __init__(self, rank: int, size: int) -> None:
         self._rank, self._size = rank, size
         self._state, self._since = "rest", time.monotonic()
-        self._steps: deque[float] = deque(maxlen=_STEPS)
+        self._seconds = {work: deque[float](maxlen=number) for work, number in _BEFORE.items()}
         self._end = threading.Event()
         self.alive = False
         """Whether this process beats."""
@@ -87,15 +87,15 @@ class Heartbeat:
 
     @contextmanager
     def during(self, state: str) -> Iterator[None]:
-        """Say that this process works on a step ("step") or waits for the others ("wait")."""
+        """Say that this process works on a step ("step"), evaluates ("evaluation") or waits for the others ("wait")."""
         before, start = self._state, time.monotonic()
         self._state, self._since = state, start
         try:
             yield
         finally:
             self._state, self._since = before, time.monotonic()
-            if state == "step":
-                self._steps.append(time.monotonic() - start)
+            if state in self._seconds:
+                self._seconds[state].append(time.monotonic() - start)
 
     def find_culprit(self) -> None:
         """Wait until the thread has found out which process caused a failed operation; it ends this process."""
@@ -138,16 +138,16 @@ class Heartbeat:
 
     def _overdue(self) -> bool:
         limit = _LIMIT
-        if self._state == "step":
-            limit = max(_LIMIT, _SLOWER * max(self._steps)) if len(self._steps) == _STEPS else float("inf")
+        if (before := self._seconds.get(self._state)) is not None:
+            limit = max(_LIMIT, _SLOWER * max(before)) if len(before) == before.maxlen else float("inf")
         return time.monotonic() - self._since > limit
 
     def _find_hanging(self, beats: dict[int, _Beat]) -> None:
-        """Give up a process that has worked on a step for too long while this one waits for it."""
+        """Give up a process whose step or evaluation takes too long while this one waits for it."""
         if self._state == "wait" and self._overdue():
             for rank, beat in beats.items():
-                if beat.state == "step" and beat.overdue == "1":
-                    self._give_up(rank, f"has not finished its step for {_LIMIT:.0f} s or more")
+                if beat.state in _BEFORE and beat.overdue == "1":
+                    self._give_up(rank, f"has not finished its {beat.state} for {_LIMIT:.0f} s or more")
 
     def _give_up(self, rank: int, why: str) -> None:
         """End this process; one of those that remain says why."""

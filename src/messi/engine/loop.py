@@ -3,6 +3,7 @@
 import signal
 import statistics
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,13 +146,16 @@ def advance(parts: TrainingParts, update: Updater, step: int) -> tuple[bool, boo
 def take_step(parts: TrainingParts, update: Updater, step: int) -> LossTerms:
     """Take a step without waiting for the device; several processes compare their weights before an evaluation."""
     seed_torch(parts.loader.device, "step", parts.config.seed, step)
-    if parts.processes is None:
-        return update(parts.loader.batch(step))
-    with parts.processes.heartbeat.during("step"):
+    with _watched(parts, "step"):
         terms = update(parts.loader.batch(step))
-        if _is_evaluated(parts, step):
+        if parts.processes and _is_evaluated(parts, step):
             parts.processes.require_same(list(parts.algorithm.state_dict().values()), "The weights")
     return terms
+
+
+def _watched(parts: TrainingParts, work: str) -> AbstractContextManager[None]:
+    """Let the other processes notice if this work does not end."""
+    return parts.processes.heartbeat.during(work) if parts.processes else nullcontext()
 
 
 def _is_evaluated(parts: TrainingParts, step: int) -> bool:
@@ -186,8 +190,9 @@ def _evaluate_and_select(parts: TrainingParts, step: int) -> bool:
     """Evaluate the model and return whether it is the best so far."""
     metrics, rule = parts.metrics, parts.config.training.selection
     parts.stopwatch.pause()
-    for role in validation_roles(parts):
-        measure(parts, role, step)
+    with _watched(parts, "evaluation"):
+        for role in validation_roles(parts):
+            measure(parts, role, step)
     evaluations = [r for r in metrics.evaluations if r.step == step and r.role == RULES[rule].role]
     records = [record for record in evaluations if isinstance(record, EvaluationRecord)]
     for observer in metrics.observers:
