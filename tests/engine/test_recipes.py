@@ -13,7 +13,9 @@ from messi.algorithms.coral import CORAL
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI
 from messi.core.errors import MessiError
+from messi.data.datasets.arrays import Arrays
 from messi.data.datasets.common.base import DataConfig
+from messi.data.datasets.feature_table import FeatureTable
 from messi.data.datasets.office_home import OfficeHome
 from messi.data.datasets.pacs import PACS
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
@@ -47,6 +49,9 @@ def test_the_paper_and_the_baseline_are_the_plain_methods() -> None:
         (RotatedColoredMNIST(), {}, "erm_swad"),
         (RotatedColoredMNIST(), {"backbone": "deit_tiny_patch16_224"}, "messi_swad"),
         (TwoSubsets(), {}, "erm_swad"),
+        (Arrays(path="features.npz"), {}, "messi_swad"),
+        (FeatureTable(path="table.csv"), {}, "messi_swad"),
+        (Arrays(path="features.npz"), {"backbone": "mlp"}, "erm_swad"),
     ],
 )
 def test_the_default_depends_on_the_network(data: DataConfig, encoder: dict[str, Any], name: str) -> None:

@@ -18,7 +18,7 @@ from messi.core.errors import unknown_name
 from messi.data.datasets.common.base import DataConfig
 from messi.engine.config import RunConfig
 from messi.engine.training_config import TrainingConfig
-from messi.models.encoder import SMALL, EncoderConfig
+from messi.models.encoder import EncoderConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +50,8 @@ RECIPES: Mapping[str, Recipe] = {
     ),
 }
 DEFAULTS: Mapping[str, str] = {
-    "messi_swad": "default for pretrained networks",
-    "erm_swad": "default for networks that start from random weights",
+    "messi_swad": "default for pretrained networks and for features",
+    "erm_swad": "default for image networks that start from random weights, and for --tune head",
 }
 """When a recipe is the default, by its name."""
 _NO_EFFECT = {"log_every", "deterministic"}
@@ -67,9 +67,9 @@ def find_recipe(name: str) -> Recipe:
 
 def default_recipe(data: DataConfig, encoder: EncoderConfig) -> str:
     """Return the name of the recipe that docs/recipe_study.md chose, by source data alone, for the kind of network."""
-    backbone = encoder.backbone or data.backbone
-    starts_trained = backbone not in SMALL and (encoder.pretrained or encoder.weights)
-    return "messi_swad" if starts_trained and encoder.tuning.kind != "head" else "erm_swad"
+    kind = dataclasses.replace(encoder, backbone=encoder.backbone or data.backbone).kind
+    fine_tuned = kind in ("large", "low rank") and (encoder.pretrained or encoder.weights)
+    return "messi_swad" if fine_tuned or kind == "features" else "erm_swad"
 
 
 def recipe(name: str | None = None, *, data: DataConfig, target: Sequence[str] = (), **settings: Any) -> RunConfig:

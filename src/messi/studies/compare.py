@@ -71,7 +71,8 @@ class Compare(UserStudy):
     @property
     def lead(self) -> str:
         """What was compared on which data."""
-        return f"{len(self.methods)} methods on {', '.join(self.by_data)}, each with domains held out in turn."
+        in_turn = " in turn" if any(len(task.hold_out) > 1 for task in self.tasks) else ""
+        return f"{len(self.methods)} methods on {', '.join(self.by_data)}, each with domains held out{in_turn}."
 
     @property
     def extent(self) -> str:
