@@ -1,5 +1,6 @@
 """The estimator: scikit-learn's own checks, and the weights of a run with the same settings."""
 
+import dataclasses
 import inspect
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ QUICK: dict[str, Any] = {"steps": 20, "learning_rate": 1e-2, "device": "cpu"}
 
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [messi.DomainClassifier("erm", **QUICK), messi.DomainClassifier("messi", **QUICK)]
+    [messi.DomainClassifier("erm", **QUICK), messi.DomainClassifier(**QUICK)]
 )
 def test_it_passes_the_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -117,12 +118,28 @@ def test_linear_erm_is_logistic_regression() -> None:
     assert np.abs(ours.predict_proba(x[800:]) - other.predict_proba(x[800:])).mean() < 0.03
 
 
+def test_the_default_is_the_recipe_for_features(data: tuple[Any, Any, Any]) -> None:
+    x, y, domains = data
+    expected = messi.recipe(data=messi.Arrays(path="features.npz"))
+    estimator = messi.DomainClassifier(**QUICK, random_state=0)
+    for one in (estimator, messi.DomainClassifier("messi_swad", **QUICK), clone(estimator)):
+        trained = one.fit(x, y, domains=domains).model_.description.config
+        assert trained["algorithm"] == expected.algorithm.to_dict()
+        assert trained["training"]["averaging"] == expected.training.averaging == "swad"
+    changed = clone(estimator).set_params(algorithm__ssi_weight=0.5)
+    assert changed.algorithm == dataclasses.replace(expected.algorithm, ssi_weight=0.5)  # type: ignore[call-arg]
+    assert clone(changed).averaging == "swad"
+    plain = messi.DomainClassifier("messi", **QUICK).fit(x, y, domains=domains).model_.description.config
+    assert (plain["algorithm"], plain["training"]["averaging"]) == (messi.MESSI.Config().to_dict(), "none")
+
+
 def test_settings_of_the_method_are_parameters(data: tuple[Any, Any, Any]) -> None:
     x, y, domains = data
-    estimator = messi.DomainClassifier(**QUICK, random_state=0)
+    estimator = messi.DomainClassifier("messi", **QUICK, random_state=0)
     assert estimator.get_params()["algorithm__ssi_weight"] == messi.MESSI.Config().ssi_weight
     estimator.set_params(algorithm__num_experts=np.int64(3), algorithm__ssi_weight=0.5)
     assert estimator.algorithm == messi.MESSI.Config(num_experts=3, ssi_weight=0.5)
+    assert estimator.averaging == "none"
     assert clone(estimator).fit(x, y, domains=domains).routing(x).shape == (240, 3)
     np.testing.assert_allclose(clone(estimator).fit(x, y, domains=domains).routing(x).sum(1), 1, rtol=1e-5)
     estimator.set_params(algorithm="coral", algorithm__gamma=2.0)
@@ -351,4 +368,5 @@ def test_its_parameters_are_settings_of_a_run() -> None:
     parameters = inspect.signature(messi.DomainClassifier).parameters
     assert parameters.keys() - own <= settings
     defaults = messi.TrainingConfig()
-    assert all(parameters[name].default == getattr(defaults, name) for name in parameters.keys() - own)
+    settings = parameters.keys() - own - {"averaging"}  # its default is that of the recipe
+    assert all(parameters[name].default == getattr(defaults, name) for name in settings)

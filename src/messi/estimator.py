@@ -22,14 +22,12 @@ from messi.data.examples import Examples, digest
 from messi.data.features import Rows
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.in_memory import train_in_memory
+from messi.engine.recipes import RECIPES, Recipe
 from messi.evaluation.model import Answers, load, save_model
 from messi.models.encoder import EncoderConfig
 
-_TRAINING = (
-    *("steps", "evaluate_every", "learning_rate", "weight_decay", "batch_per_domain"),
-    *("validation_fraction", "averaging"),
-)
-"""The parameters that are settings of training."""
+_TRAINING = ("steps", "evaluate_every", "learning_rate", "weight_decay", "batch_per_domain", "validation_fraction")
+"""The parameters that are settings of training, besides the averaging."""
 _NESTED = "algorithm__"
 """The prefix of the method's own settings."""
 
@@ -41,7 +39,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     Settings of the method are parameters, too: ``set_params(algorithm__ssi_weight=0.1)``, also in a grid search.
 
     Args:
-        algorithm: the name of a method, or its config, such as ``messi.MESSI.Config(num_experts=4)``.
+        algorithm: the name of a recipe or a method, or a config, such as ``messi.MESSI.Config(num_experts=4)``.
         backbone: the network, such as "mlp", or "identity" for none; with "erm", the latter is logistic regression.
         steps: number of training steps.
         evaluate_every: steps between evaluations on the validation data; the best evaluated step is kept.
@@ -50,7 +48,8 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         batch_per_domain: number of examples per domain in a batch.
         validation_fraction: fraction of every domain that is set aside for validation. A domain in which that is not
             even one example is trained on and validated on as a whole.
-        averaging: "none", or how weights are averaged: "ma", "ema" or "swad".
+        averaging: "none", or how weights are averaged: "ma", "ema" or "swad"; by default as the recipe states, and not
+            at all for a method.
         device: such as "cpu" or "cuda"; by default a GPU if there is one.
         random_state: seed of the split, the weights and the batches; with the same number, the result is the same.
 
@@ -66,7 +65,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def __init__(  # noqa: PLR0913 (scikit-learn's parameters are flat)
         self,
-        algorithm: str | AlgorithmConfig = "messi",
+        algorithm: str | AlgorithmConfig = "messi_swad",
         *,
         backbone: str | None = None,
         steps: int | None = None,
@@ -75,7 +74,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         weight_decay: float | None = None,
         batch_per_domain: int | None = None,
         validation_fraction: float | None = None,
-        averaging: str = "none",
+        averaging: str | None = None,
         device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -155,7 +154,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         estimator = cls(
             AlgorithmConfig.from_dict(config["algorithm"], files=files),
             backbone=config["encoder"]["backbone"],
-            **{name: config["training"][name] for name in _TRAINING},
+            **{name: config["training"][name] for name in (*_TRAINING, "averaging")},
             device=device,
             random_state=config["seed"],
         )
@@ -190,6 +189,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
                 if name not in known:
                     raise ValueError(f"Invalid parameter {name!r}; the settings of the method are: {', '.join(known)}.")
             changes = {name.removeprefix(_NESTED): _plain(value) for name, value in nested.items()}
+            self.averaging = self._averaging()  # a config does not know the recipe that it comes from
             self.algorithm = dataclasses.replace(config, **changes)
         return self
 
@@ -203,8 +203,22 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             return self.algorithm
         if not isinstance(self.algorithm, str):
             raise MessiError(f"algorithm must be the name or the config of a method, but is {self.algorithm!r}.")
+        if recipe := self._recipe():
+            return recipe.algorithm
         config: AlgorithmConfig = ALGORITHMS.config(self.algorithm)()
         return config
+
+    def _recipe(self) -> Recipe | None:
+        """Return the recipe that is named; a name that is also a method is the method."""
+        if not isinstance(self.algorithm, str) or self.algorithm in ALGORITHMS.names():
+            return None
+        return RECIPES.get(self.algorithm)
+
+    def _averaging(self) -> Any:
+        if self.averaging is not None:
+            return self.averaging
+        recipe = self._recipe()
+        return recipe.training.averaging if recipe else "none"
 
     def _config(self) -> RunConfig:
         seed = self.random_state
@@ -217,7 +231,9 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             ),
             algorithm=self._algorithm_config(),
             encoder=EncoderConfig(backbone=self.backbone),
-            training=TrainingConfig(**{name: _plain(getattr(self, name)) for name in _TRAINING}),
+            training=TrainingConfig(
+                **{name: _plain(getattr(self, name)) for name in _TRAINING}, averaging=self._averaging()
+            ),
             seed=_plain(seed),
         )
 
