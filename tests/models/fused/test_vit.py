@@ -6,7 +6,7 @@ import pytest
 import timm
 import torch
 from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from messi.models.fused import vit
@@ -23,6 +23,7 @@ from messi.models.fused.vit_kernels import (
     patches,
     sum_parts,
 )
+from messi.models.lora import LowRank, adapt, merge
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDING = 1e-5
@@ -115,6 +116,21 @@ def test_features_and_all_gradients_on_a_cpu_match_timm() -> None:
     assert relative_error(features, exact) < ROUNDING
     for (name, _), grad, wanted in zip(model.named_parameters(), grads, expected, strict=True):
         assert relative_error(grad, wanted) < ROUNDING, name
+
+
+def test_on_a_cpu_the_first_token_attends_with_weights_that_low_rank_changes_were_merged_into() -> None:
+    """Merging registers the weight of a layer again, after its bias."""
+    model, images = network(48).cpu(), rand(2, 3, 48, 48).cpu()
+    before = vit.encode_on_cpu(model, images)
+    adapt(model, 2)
+    for module in model.modules():
+        if isinstance(module, LowRank):
+            nn.init.normal_(module.up, std=0.1)
+    expected = model(images)
+    assert relative_error(expected, before) > 0.1
+    merge(model)
+    assert vit.is_plain(model)
+    assert relative_error(vit.encode_on_cpu(model, images), expected) < ROUNDING
 
 
 def test_in_bfloat16_on_a_cpu_results_are_as_accurate_as_timm() -> None:

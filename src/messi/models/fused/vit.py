@@ -109,7 +109,7 @@ def encode_on_cpu(network: Any, images: Tensor) -> Tensor:
 def _attend_first(attention: Any, x: Tensor) -> Tensor:
     """Return the attention of the first of tokens [B, T, W]: [B, 1, W]."""
     width = x.shape[-1]
-    weights, biases = (parameter.split((width, 2 * width)) for parameter in attention.qkv.parameters())
+    weights, biases = (one.split((width, 2 * width)) for one in (attention.qkv.weight, attention.qkv.bias))
     query = functional.linear(x[:, :1], weights[0], biases[0]).unflatten(-1, (attention.num_heads, -1))
     keys, values = functional.linear(x, weights[1], biases[1]).unflatten(-1, (2, attention.num_heads, -1)).unbind(2)
     mixed = functional.scaled_dot_product_attention(*(one.transpose(1, 2) for one in (query, keys, values)))
