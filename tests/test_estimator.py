@@ -126,6 +126,7 @@ def test_the_default_is_the_recipe_for_features(data: tuple[Any, Any, Any]) -> N
         trained = one.fit(x, y, domains=domains).model_.description.config
         assert trained["algorithm"] == expected.algorithm.to_dict()
         assert trained["training"]["averaging"] == expected.training.averaging == "swad"
+        assert trained["training"]["domains_per_batch"] == 8, "not hundreds, if every patient is a domain"
     changed = clone(estimator).set_params(algorithm__ssi_weight=0.5)
     assert changed.algorithm == dataclasses.replace(expected.algorithm, ssi_weight=0.5)  # type: ignore[call-arg]
     assert clone(changed).averaging == "swad"

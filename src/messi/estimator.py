@@ -26,7 +26,10 @@ from messi.engine.recipes import RECIPES, Recipe
 from messi.evaluation.model import Answers, load, save_model
 from messi.models.encoder import EncoderConfig
 
-_TRAINING = ("steps", "evaluate_every", "learning_rate", "weight_decay", "batch_per_domain", "validation_fraction")
+_TRAINING = (
+    *("steps", "evaluate_every", "learning_rate", "weight_decay"),
+    *("batch_per_domain", "domains_per_batch", "validation_fraction"),
+)
 """The parameters that are settings of training, besides the averaging."""
 _NESTED = "algorithm__"
 """The prefix of the method's own settings."""
@@ -46,6 +49,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         learning_rate: learning rate of Adam.
         weight_decay: weight decay of Adam.
         batch_per_domain: number of examples per domain in a batch.
+        domains_per_batch: number of domains in a batch, at most; by default 8, drawn again at every step.
         validation_fraction: fraction of every domain that is set aside for validation. A domain in which that is not
             even one example is trained on and validated on as a whole.
         averaging: "none", or how weights are averaged: "ma", "ema" or "swad"; by default as the recipe states, and not
@@ -73,6 +77,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         learning_rate: float | None = None,
         weight_decay: float | None = None,
         batch_per_domain: int | None = None,
+        domains_per_batch: int | None = None,
         validation_fraction: float | None = None,
         averaging: str | None = None,
         device: str | None = None,
@@ -85,6 +90,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.batch_per_domain = batch_per_domain
+        self.domains_per_batch = domains_per_batch
         self.validation_fraction = validation_fraction
         self.averaging = averaging
         self.device = device

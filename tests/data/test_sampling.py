@@ -12,7 +12,6 @@ from torch import Tensor
 
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI
-from messi.core.errors import MessiError
 from messi.data.datasets.folder import Folder
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.data.sampling import BLOCK, Sampler, Sampling, SamplingConfig
@@ -171,10 +170,11 @@ def test_a_block_depends_only_on_seed_and_number(kind: Sampling, few: int | None
     assert not torch.equal(in_order[2][0], in_order[3][0])
 
 
-def test_too_many_domains_in_a_batch_give_one_sentence() -> None:
-    assert sampler([5, 5], "epochs", few=2).block(0)[0].shape == (BLOCK, 16)
-    with pytest.raises(MessiError, match=r"^domains_per_batch must be at most the 2 source domains, but is 3\.$"):
-        sampler([5, 5], "epochs", few=3)
+@pytest.mark.parametrize("few", [2, 3, 100])
+def test_a_batch_of_as_many_domains_as_there_are_or_more_has_all(few: int) -> None:
+    for sampling in ("epochs", "replacement"):
+        limited, whole = (sampler([5, 5], sampling, few=number).block(3) for number in (few, None))
+        assert all(torch.equal(one, other) for one, other in zip(limited, whole, strict=True))
 
 
 class Stops:

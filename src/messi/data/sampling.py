@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from messi.core.config import OPEN, Bounds, Config, LogUniform, SmallImages
-from messi.core.errors import MessiError
 from messi.core.seeding import generator
 
 Sampling = Literal["replacement", "epochs", "class_balanced"]
@@ -28,7 +27,7 @@ class SamplingConfig(Config):
     ] = OPEN
     """Number of examples per source domain in a batch."""
     domains_per_batch: Annotated[int, Bounds(minimum=1)] | None = OPEN
-    """Number of source domains in a batch, drawn again at every step; None: all."""
+    """Number of source domains in a batch, at most; drawn again at every step; None: all."""
     sampling: Sampling = OPEN
     """Draw a domain's examples with replacement, in shuffled epochs, or with equal probability per class."""
 
@@ -44,12 +43,11 @@ class Sampler:
     """Their classes."""
     seed: int
 
-    def __post_init__(self) -> None:
+    @property
+    def _few(self) -> int | None:
+        """The number of domains in a batch; None if it has all."""
         number = self.config.domains_per_batch
-        if number is not None and number > len(self.members):
-            raise MessiError(
-                f"domains_per_batch must be at most the {len(self.members)} source domains, but is {number}."
-            )
+        return None if number is None or number >= len(self.members) else number
 
     def block(self, number: int) -> tuple[Tensor, Tensor]:
         """Return examples and source-domain indices of a block of steps: [BLOCK, B] each."""
@@ -63,11 +61,10 @@ class Sampler:
 
     def _domains(self, random: torch.Generator) -> Tensor:
         everyone = torch.arange(len(self.members))
-        if self.config.domains_per_batch is None:
+        if (few := self._few) is None:
             steps = everyone.expand(BLOCK, -1)
         else:
-            few = slice(self.config.domains_per_batch)
-            steps = torch.stack([torch.randperm(len(everyone), generator=random)[few] for _ in range(BLOCK)])
+            steps = torch.stack([torch.randperm(len(everyone), generator=random)[:few] for _ in range(BLOCK)])
         return steps.repeat_interleave(self.config.batch_per_domain, dim=1)
 
     def _places(self, domain: int, number: int, block: int, random: torch.Generator) -> Tensor:
@@ -77,7 +74,7 @@ class Sampler:
             return _balanced(self.labels[domain], number, random)
         if self.config.sampling == "replacement":
             return torch.randint(size, (number,), generator=random)
-        if self.config.domains_per_batch is None:
+        if self._few is None:
             return self._epochs(domain, block * number, number)
         return torch.cat([_distinct(size, per_domain, random) for _ in range(number // per_domain)])
 
