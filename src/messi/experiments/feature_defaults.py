@@ -15,7 +15,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from messi.algorithms.common.base import ALGORITHMS, Algorithm
+from messi.algorithms.common.base import Algorithm
 from messi.algorithms.erm import ERM
 from messi.core.errors import MessiError
 from messi.core.records import Role
@@ -28,6 +28,7 @@ from messi.reports.plan_page import Section
 from messi.reports.statistics import Difference, Summary, paired_difference, target_average, whole_seeds
 from messi.reports.table import Cell, Column, Row, Table
 from messi.studies.common.measuring import Measurement, read_measured
+from messi.studies.common.methods import with_method
 from messi.studies.common.results import Results
 from messi.sweeps.plan import PlannedRun
 
@@ -115,7 +116,7 @@ class FeatureDefaults(Experiment):
     sets: tuple[str, ...] = ()
     """Names of the files, without their ending; by default all in the folder."""
     methods: tuple[str, ...] = (BASELINE, "messi", "coral")
-    """Methods by name; erm is always included, because the others are compared with it."""
+    """Methods and recipes by name; erm is always included, because the others are compared with it."""
 
     def runs(self) -> list[PlannedRun]:
         """Return a run for every seed, set, target and method."""
@@ -124,13 +125,7 @@ class FeatureDefaults(Experiment):
         return [
             PlannedRun(
                 {"method": method, "data": name, "target": target, "seed": seed},
-                RunConfig(
-                    data=self._data(name),
-                    target=(target,),
-                    algorithm=ALGORITHMS.config(method)(),
-                    training=training,
-                    seed=seed,
-                ),
+                with_method(method, RunConfig(data=self._data(name), target=(target,), training=training, seed=seed)),
             )
             for seed in self.all_seeds()
             for name in self._sets
@@ -182,7 +177,7 @@ class FeatureDefaults(Experiment):
         rows = [Row((LOGISTIC,), tuple(map(of_logistic, names)))]
         for method in self._methods:
             cells = tuple(results.cell(method=method, data=name) for name in names)
-            rows.append(Row((method,), cells, method == "messi"))
+            rows.append(Row((method,), cells, method.startswith("messi")))
         return Table(
             name="feature_defaults",
             title="Accuracy on held-out domains",
