@@ -78,6 +78,46 @@ def test_numbers_are_categories_on_request_and_the_same_in_every_format() -> Non
         assert floats(rows) == [0, 1, -99]
 
 
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        (["10.0", "10", "10.", 10, 10.0], "10"),
+        (["-3.0", "-3", -3, -3.0], "-3"),
+        (["0.0", "0", 0, 0.0], "0"),
+        (["0.1", 0.1], "0.1"),
+        (["2.5", 2.5], "2.5"),
+    ],
+)
+def test_a_number_is_one_category_however_it_is_written(values: list[object], name: str) -> None:
+    for value in values:
+        for column in ([value], [value, None], ["x", str(value)]):
+            rows = read_rows({"c": cells(column)}, SOURCE, kinds={"c": "categories"})
+            assert set(rows.columns[0].categories or ()) - {"x"} == {name}, column
+            known = read_known({"c": cells(column)}, (Column("c", ("7", name)),), SOURCE)
+            assert set(known.columns[0].categories or ()) - {"x"} == {name}, column
+    frame = pandas.DataFrame({"c": pandas.Series([values[0], "x", *values[1:]], dtype=object)})
+    assert set(read_frame(frame, (Column("c", (name,)),)).columns[0].categories or ()) == {name, "x"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["1.10", "2.0.1", "007", "007.0", "1e3", "00.0", "250.00", "+1.0", ".0", "-.0", "1.0a", "1,0", "v1.0", "1 .0"],
+)
+def test_a_code_that_is_no_plain_number_keeps_its_spelling(code: str) -> None:
+    rows = read_rows({"c": cells([code, "x"])}, SOURCE, kinds={"c": "categories"})
+    assert set(rows.columns[0].categories or ()) == {code, "x"}
+
+
+def test_the_categories_of_an_earlier_model_keep_their_spelling() -> None:
+    for given in (["10", "11.0", ""], ["10.0", "11.", ""], [10, 11, None], [10.0, 11.0, None]):
+        rows = read_known({"c": cells(given)}, (Column("c", ("10.0", "11.0")),), SOURCE)
+        assert (rows.columns, floats(rows)) == ((Column("c", ("10.0", "11.0")),), [0, 1, -99])
+    rows = read_known({"c": cells(["10", "10.0"])}, (Column("c", ("10", "10.0")),), SOURCE)
+    assert floats(rows) == [1, 0], "a model that distinguishes them still does"
+    rows = read_known({"c": cells([0.1, 2.5])}, (Column("c", ("0.10000000000000001", "2.5")),), SOURCE)
+    assert rows.columns == (Column("c", ("0.10000000000000001", "2.5")),)
+
+
 def test_lists_are_one_column_per_place() -> None:
     for kind in (
         pyarrow.list_(pyarrow.float32()),

@@ -53,6 +53,16 @@ def test_an_unseen_category_is_accepted_with_a_note() -> None:
     assert unseen.notes == ("Column 'colour': the category 'mauve' did not occur in training; known are: blue, red.",)
 
 
+@pytest.mark.parametrize("written", ["10", "10.0", "10.", 10, 10.0])
+def test_a_whole_number_is_the_same_category_whatever_the_other_rows_are(written: object) -> None:
+    spec = InputSpec(shape=(2,), mean=(0.0, 0.0), std=(1.0, 1.0), columns=(Column("code", ("10", "11")),))
+    for others in ([], [None], ["x"], [2.5]):
+        first = read_json(rows([written], *([other] for other in others)), spec)[0]
+        assert (first.values.tolist(), first.notes) == ([1.0, 0.0], ())
+    (line,) = read_csv(f"code\n{written}\n".encode(), spec)
+    assert (line.values.tolist(), line.notes) == ([1.0, 0.0], ())
+
+
 @pytest.mark.parametrize(
     ("body", "status", "sentence"),
     [
