@@ -229,10 +229,14 @@ def test_a_data_frame_with_categories_and_missing_values(frame: pd.DataFrame, tm
     np.testing.assert_array_equal(before, estimator.predict_proba(x[x.columns[::-1]]))
     np.testing.assert_array_equal(before, estimator.predict_proba(x.assign(name="other")))
     np.testing.assert_array_equal(before, estimator.predict_proba(x.set_index(domains)))
+    np.testing.assert_array_equal(before, estimator.predict_proba(x.rename(columns={"age": " age", "ward": "ward "})))
     unseen = estimator.predict_proba(x.assign(colour="green"))
     np.testing.assert_array_equal(unseen, estimator.predict_proba(x.assign(colour="violet")))
     with pytest.raises(messi.MessiError, match="The feature 'age' is missing in the data frame"):
         estimator.predict(x.drop(columns="age"))
+    for name in ("age", "age "):
+        with pytest.raises(messi.MessiError, match="The data frame has several columns named 'age'; rename all but"):
+            estimator.predict(pd.concat([x, x[["age"]].rename(columns={"age": name})], axis=1))
     with pytest.raises(messi.MessiError, match="'old' in row 3 of the data frame, counted from 0, column 'age'"):
         estimator.predict(x.assign(age=x["age"].astype(object).where(x.index != 3, "old")))
     with pytest.raises(messi.MessiError, match=r"would be a feature; correct it, convert .* or leave it out\.$"):

@@ -268,7 +268,7 @@ def _frame_rows(frame: pd.DataFrame) -> Rows:
     """Return the rows of a data frame; text and values of pandas' type for categories are categories."""
     if not len(frame):
         raise ValueError("X has no rows; give at least one.")
-    chosen = [str(name) for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
+    chosen = [str(name).strip() for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
     try:
         return read_rows(from_frame(frame), FRAME, kinds=dict.fromkeys(chosen, "categories"), named=chosen)
     except MessiError as error:

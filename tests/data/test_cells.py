@@ -210,6 +210,17 @@ def test_a_data_frame_of_any_types_is_read() -> None:
         read_frame(frame.assign(b=["1", "y", "3"]), (Column("b"),))
 
 
+def test_blanks_around_the_names_of_columns_do_not_matter() -> None:
+    frame = pandas.DataFrame({" a": [1.0], "b ": ["x"]})
+    rows = read_frame(frame, (Column("a"), Column("b", ("x",))))
+    assert (rows.columns, rows.values.tolist()) == ((Column("a"), Column("b", ("x",))), [[1, 0]])
+    earlier = (Column(" a"), Column(" v[0]"))  # the names of a model of an earlier version
+    assert read_known({"a": cells([1]), "v": cells([[2]])}, earlier, SOURCE).columns == earlier
+    for names in (["a", " a"], ["5", 5], ["a", "a"]):
+        with pytest.raises(MessiError, match=r"^The data frame has several columns named '.'; rename all but one\.$"):
+            read_frame(pandas.DataFrame([[1, 2]], columns=names), ())
+
+
 def test_names_are_sorted_and_an_empty_one_is_an_error() -> None:
     names, indices = read_names(cells(["10", " b", "9", "b "]), "label", SOURCE)
     assert (names, indices.tolist()) == (("b", "9", "10"), [2, 0, 1, 0])

@@ -14,6 +14,7 @@ import torch
 from messi.core.batch import Column
 from messi.core.errors import MessiError
 from messi.core.text import first_few
+from messi.data.datasets.common.tables import require_distinct
 from messi.data.features import Rows
 from messi.data.listing import by_number
 
@@ -79,14 +80,15 @@ def read_known(cells: Cells, wanted: Sequence[Column], source: Source) -> Rows:
     """Return the columns that a model takes, found by name, with the kinds that they had in training."""
     places: dict[str, Kind] = {}
     for column in wanted:
-        name = column.name if column.name in cells else _vector(column.name)
-        if name not in cells:
+        # All readers remove blanks around names; the names in models of earlier versions may have some.
+        name = column.name if column.name.strip() in cells else _vector(column.name)
+        if name.strip() not in cells:
             raise MessiError(
                 f"The feature '{name}' is missing in {source.name}; its columns are: {first_few(list(cells), 10)}."
             )
         places[name] = "numbers" if column.categories is None else "categories"
     categories = {column.name: column.categories or () for column in wanted}
-    chosen = {name: cells[name] for name in places}
+    chosen = {name: cells[name.strip()] for name in places}
     return read_rows(chosen, source, kinds=places, named=places, categories=categories)
 
 
@@ -97,14 +99,16 @@ def read_frame(frame: Any, wanted: Sequence[Column]) -> Rows:
 
 
 def from_frame(frame: Any) -> dict[str, "pyarrow.ChunkedArray"]:
-    """Return the columns of a pandas data frame."""
+    """Return the columns of a pandas data frame by name, without the blanks around names."""
+    names = [str(name).strip() for name in frame.columns]
+    require_distinct(names, "The data frame")
     columns = {}
-    for name in frame.columns:
+    for name, (_, values) in zip(names, frame.items(), strict=True):
         try:
-            columns[str(name)] = pyarrow.chunked_array([pyarrow.Array.from_pandas(frame[name])])
+            columns[name] = pyarrow.chunked_array([pyarrow.Array.from_pandas(values)])
         except (pyarrow.ArrowException, TypeError):  # values of several types
-            texts = [None if value is None or value != value else str(value) for value in frame[name]]  # noqa: PLR0124
-            columns[str(name)] = pyarrow.chunked_array([pyarrow.array(texts, pyarrow.string())])
+            texts = [None if value is None or value != value else str(value) for value in values]  # noqa: PLR0124
+            columns[name] = pyarrow.chunked_array([pyarrow.array(texts, pyarrow.string())])
     return columns
 
 
