@@ -361,6 +361,11 @@ def test_bad_parameters_and_inputs_are_one_sentence(data: tuple[Any, Any, Any]) 
         messi.DomainClassifier().fit(np.zeros((4, 8, 8, 3), np.uint8), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="infinity"):
         messi.DomainClassifier().fit([[np.inf], [0.0]], [0, 1])
+    for many in (x.astype(float) * 1e200, pd.DataFrame(x.astype(float) * 1e200, columns=list("abcdefgh"))):
+        with pytest.raises(messi.MessiError, match=r"too large"):
+            messi.DomainClassifier().fit(many, y)
+        with pytest.raises(messi.MessiError, match=r"too large"):
+            messi.DomainClassifier("erm", **QUICK).fit(many * 1e-200, y).predict(many)
     with pytest.raises(NonFiniteLossError, match=r"at step [0-9]+\. A lower learning rate"):
         messi.DomainClassifier("erm", steps=50, learning_rate=1e30).fit(x, y)
 

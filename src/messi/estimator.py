@@ -18,7 +18,7 @@ from messi.core.errors import MessiError
 from messi.core.registry import short_name
 from messi.data.cells import FRAME, from_frame, read_frame, read_rows
 from messi.data.datasets.common.given import GivenData, Labels
-from messi.data.examples import Examples, digest
+from messi.data.examples import Examples, digest, require_not_infinite
 from messi.data.features import Rows
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.in_memory import train_in_memory
@@ -252,7 +252,9 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         kinds = [np.float64, np.float32]
         values = validate_data(self, X, reset=reset, dtype=kinds, ensure_all_finite="allow-nan")
         # torch takes no arrays that are read-only or have reversed rows.
-        return Rows(torch.from_numpy(np.require(values, requirements=["C", "W"])), ())
+        features = torch.from_numpy(np.require(values, requirements=["C", "W"]))
+        require_not_infinite(features, "X")
+        return Rows(features, ())
 
     def _answers(self, X: Any) -> Answers:  # noqa: N803
         check_is_fitted(self)
