@@ -253,6 +253,17 @@ def test_a_data_frame_with_categories_and_missing_values(frame: pd.DataFrame, tm
     assert main(["predict", str(tmp_path / "model.safetensors"), str(tmp_path / "new.csv")]) == 0
 
 
+def test_ranges_of_numbers_are_categories(frame: pd.DataFrame, tmp_path: Path) -> None:
+    x = frame[["age", "colour"]].assign(age=pd.cut(frame["age"], [0, 40, 60, 100]))
+    estimator = messi.DomainClassifier("erm", **QUICK).fit(x, frame["ill"])
+    assert estimator.model_.spec.columns[0].categories == ("(0, 40]", "(40, 60]", "(60, 100]")
+    estimator.save(tmp_path / "model.safetensors")
+    loaded = messi.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.predict(x).probabilities, estimator.predict_proba(x))
+    known = x[x["age"].notna()]
+    np.testing.assert_array_equal(estimator.predict_proba(known), estimator.predict_proba(x)[x["age"].notna()])
+
+
 def test_a_data_frame_of_numbers_is_like_an_array(data: tuple[Any, Any, Any]) -> None:
     x, y, domains = data
     frame = pd.DataFrame(x, columns=list("abcdefgh"))

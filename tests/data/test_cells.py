@@ -210,6 +210,31 @@ def test_a_data_frame_of_any_types_is_read() -> None:
         read_frame(frame.assign(b=["1", "y", "3"]), (Column("b"),))
 
 
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (pandas.cut([1.0, 2, 30, math.nan], [0, 10, 40]), ("(0, 10]", "(10, 40]")),
+        (pandas.Categorical([(1, 2), (1, 2), (3, 4), None]), ("(1, 2)", "(3, 4)")),
+        (pandas.Categorical(["x", "x", 1, None]), ("x", "1")),
+        (pandas.Series(["x", "x", 1, pandas.NA], dtype=object), ("x", "1")),
+    ],
+)
+def test_categories_that_are_not_text_are_named_by_their_text(values: object, names: tuple[str, ...]) -> None:
+    rows = read_frame(pandas.DataFrame({"c": values}), ())
+    assert rows.columns == (Column("c", names),)
+    assert len(set(floats(rows)[:2])) == 1
+    assert len(set(floats(rows))) == 3
+    assert floats(rows)[3] == -99
+
+
+@pytest.mark.parametrize("day", [datetime.date(2026, 1, 1), pandas.Timestamp("2026-01-01"), pandas.Timedelta(1)])
+def test_categories_that_are_dates_are_refused_like_dates(day: object) -> None:
+    """Their text depends on the program that writes it."""
+    for values in (pandas.Categorical([day]), pandas.Series([day])):
+        with pytest.raises(MessiError, match=r"Column 'c' of the data frame, .* has dates or times; convert it"):
+            read_frame(pandas.DataFrame({"c": values}), ())
+
+
 def test_blanks_around_the_names_of_columns_do_not_matter() -> None:
     frame = pandas.DataFrame({" a": [1.0], "b ": ["x"]})
     rows = read_frame(frame, (Column("a"), Column("b", ("x",))))

@@ -105,11 +105,29 @@ def from_frame(frame: Any) -> dict[str, "pyarrow.ChunkedArray"]:
     columns = {}
     for name, (_, values) in zip(names, frame.items(), strict=True):
         try:
-            columns[name] = pyarrow.chunked_array([pyarrow.Array.from_pandas(values)])
+            array = pyarrow.Array.from_pandas(values)
         except (pyarrow.ArrowException, TypeError):  # values of several types
-            texts = [None if value is None or value != value else str(value) for value in values]  # noqa: PLR0124
-            columns[name] = pyarrow.chunked_array([pyarrow.array(texts, pyarrow.string())])
+            array = None
+        if array is None or _has_objects(array.type):
+            array = _texts(values)
+        columns[name] = pyarrow.chunked_array([array])
     return columns
+
+
+def _has_objects(type_: Any) -> bool:
+    """Return whether categories are objects such as pandas' intervals."""
+    if not pyarrow.types.is_dictionary(type_):
+        return False
+    return pyarrow.types.is_nested(type_.value_type) or isinstance(type_.value_type, pyarrow.BaseExtensionType)
+
+
+def _texts(values: Any) -> "pyarrow.Array":
+    """Return the text of every value of a pandas column."""
+    if hasattr(values, "cat"):  # a value of the column itself is another one, (0.0, 1.0], if some are missing
+        names = [str(category) for category in values.cat.categories]
+        return pyarrow.array([None if code < 0 else names[code] for code in values.cat.codes], pyarrow.string())
+    known = zip(values, values.isna(), strict=True)
+    return pyarrow.array([None if missing else str(value) for value, missing in known], pyarrow.string())
 
 
 def read_names(column: "pyarrow.ChunkedArray", name: str, source: Source) -> tuple[tuple[str, ...], torch.Tensor]:
