@@ -110,7 +110,12 @@ def test_a_wrong_option_gives_one_sentence(csv: Path, options: dict[str, object]
     [
         ("label,domain,a\nx,y,1\nx,,2\n", r"An empty cell in row 3 of .*t.csv, column 'domain'; fill it in"),
         ("label,domain,a\nx,y,1\nx,y\n", r"Row 3 of .* has 2 cells, but the header has 3"),
-        ("label,domain,a\nx,y,1\n\nx,y,2\n", r"Row 3 of .* has 0 cells, but the header has 3"),
+        ("label,domain,a\nx,y,1\n\n\nx,y,2\n", r"Row 3 of .*t.csv is blank; remove it\.$"),
+        ("\nlabel,domain,a\nx,y,1\n", r"Row 1 of .*t.csv is blank; remove it\.$"),
+        (
+            "label;domain;a\nx;y;1,5\n",
+            r"Row 2 of .*t.csv has 2 cells, but the header has 1. Separate the columns with ",
+        ),
         ("label;domain;a\nx;y;1\n", r"Separate the columns with commas"),
         ('label,domain,a\nx,y,"1\n', r"The table .* cannot be read: unexpected end of data"),
         ("label,domain,a\n", r"has no rows; it must have one per example"),

@@ -46,10 +46,15 @@ def require_distinct(names: Sequence[str], what: str) -> None:
 
 def no_column(path: Path, option: str, name: str, columns: Sequence[str]) -> MessiError:
     """Return the error for a column that does not exist; ``option`` names it."""
-    advice = f"Name the column with {option}."
-    if len(columns) == 1 and any(separator in columns[0] for separator in ";\t|"):
-        advice = "Separate the columns with commas, or with tabs in a .tsv file."
+    advice = _other_separator(columns) or f"Name the column with {option}."
     return MessiError(unknown_name(f"column in {path}", name, columns).problem, advice)
+
+
+def _other_separator(header: Sequence[str]) -> str:
+    """Return what to do if the columns seem to be separated by another character; if not, nothing."""
+    if len(header) == 1 and any(separator in header[0] for separator in ";\t|"):
+        return "Separate the columns with commas, or with tabs in a .tsv file."
+    return ""
 
 
 def read_header(path: Path) -> tuple[list[str], list[str]]:
@@ -88,13 +93,15 @@ def _csv_rows(path: Path) -> Iterator[list[str]]:
                 )
             require_distinct(header, str(path))
             yield header
-            blank = 0
+            blank = 0 if header else FIRST_ROW - 1
             for number, row in enumerate(lines, start=FIRST_ROW):
-                blank = blank or (0 if row else number)  # blank rows are allowed at the end
-                if row and (blank or len(row) != len(header)):
-                    cells = 0 if blank else len(row)
+                blank = blank or (0 if row else number)
+                if row and blank:  # blank rows are allowed at the end
+                    raise MessiError(f"Row {blank} of {path} is blank; remove it.")
+                if row and len(row) != len(header):
                     raise MessiError(
-                        f"Row {blank or number} of {path} has {cells} cells, but the header has {len(header)}."
+                        f"Row {number} of {path} has {len(row)} cells, but the header has {len(header)}.",
+                        _other_separator(header),
                     )
                 if row:
                     yield row
