@@ -178,13 +178,21 @@ def test_wrong_combinations_of_files_and_options_are_refused(
 ) -> None:
     FRAME.to_csv(tmp_path / "a.csv", index=False)
     FRAME.to_csv(tmp_path / "b.csv", index=False)
+    (tmp_path / "link.csv").symlink_to("a.csv")
+    before = (tmp_path / "a.csv").read_bytes()
     for arguments, sentence in (
         (["a.csv", "b.csv"], "predict each table, the images and the arrays with a command of their own"),
         (["a.csv", "--out", "x.txt"], "--out must name a .csv, .tsv or .parquet file, but is x.txt."),
+        (
+            ["a.csv", "--out", "a.csv"],
+            "--out names a.csv, which is the table to predict; write the rows to another file.",
+        ),
+        (["a.csv", "--out", f"{tmp_path}/link.csv"], "link.csv, which is the table to predict"),
         (["a.csv", "--vectors", "v.npy"], "v.npy cannot be read: No such file"),
     ):
         assert main(["predict", str(trained), *arguments, "--device", "cpu"]) == 2
         assert sentence in capsys.readouterr().err
+    assert (tmp_path / "a.csv").read_bytes() == before
 
 
 def test_a_column_named_like_an_answer_is_kept(
