@@ -257,6 +257,9 @@ def test_ranges_of_numbers_are_categories(frame: pd.DataFrame, tmp_path: Path) -
     x = frame[["age", "colour"]].assign(age=pd.cut(frame["age"], [0, 40, 60, 100]))
     estimator = messi.DomainClassifier("erm", **QUICK).fit(x, frame["ill"])
     assert estimator.model_.spec.columns[0].categories == ("(0, 40]", "(40, 60]", "(60, 100]")
+    for day in (pd.Timestamp("2026-01-01"), pd.Categorical([pd.Timestamp("2026-01-01")] * 200)):
+        with pytest.raises(messi.MessiError, match="has dates or times; correct it, convert dates to numbers and"):
+            clone(estimator).fit(x.assign(day=day), frame["ill"])
     estimator.save(tmp_path / "model.safetensors")
     loaded = messi.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(loaded.predict(x).probabilities, estimator.predict_proba(x))

@@ -276,7 +276,8 @@ def _frame_rows(frame: pd.DataFrame) -> Rows:
     except MessiError as error:
         if not error.advice:
             raise
-        advice = "correct it, convert the column with .astype('category'), or leave it out."  # not an option
+        # Options of the command line do not help here.
+        advice = "correct it, convert dates to numbers and other values with .astype('category'), or leave it out."
         raise MessiError(error.problem, advice) from error
 
 
