@@ -230,10 +230,14 @@ def test_a_data_frame_with_categories_and_missing_values(frame: pd.DataFrame, tm
     np.testing.assert_array_equal(before, estimator.predict_proba(x[x.columns[::-1]]))
     np.testing.assert_array_equal(before, estimator.predict_proba(x.assign(name="other")))
     np.testing.assert_array_equal(before, estimator.predict_proba(x.set_index(domains)))
+    np.testing.assert_array_equal(before, estimator.predict_proba(x.rename(columns={"age": " age", "ward": "ward "})))
     unseen = estimator.predict_proba(x.assign(colour="green"))
     np.testing.assert_array_equal(unseen, estimator.predict_proba(x.assign(colour="violet")))
     with pytest.raises(messi.MessiError, match="The feature 'age' is missing in the data frame"):
         estimator.predict(x.drop(columns="age"))
+    for name in ("age", "age "):
+        with pytest.raises(messi.MessiError, match="The data frame has several columns named 'age'; rename all but"):
+            estimator.predict(pd.concat([x, x[["age"]].rename(columns={"age": name})], axis=1))
     with pytest.raises(messi.MessiError, match="'old' in row 3 of the data frame, counted from 0, column 'age'"):
         estimator.predict(x.assign(age=x["age"].astype(object).where(x.index != 3, "old")))
     with pytest.raises(messi.MessiError, match=r"would be a feature; correct it, convert .* or leave it out\.$"):
@@ -248,6 +252,20 @@ def test_a_data_frame_with_categories_and_missing_values(frame: pd.DataFrame, tm
     np.testing.assert_array_equal(before, loaded.predict_proba(x[x.columns[::-1]]))
     x.to_csv(tmp_path / "new.csv", index=False)
     assert main(["predict", str(tmp_path / "model.safetensors"), str(tmp_path / "new.csv")]) == 0
+
+
+def test_ranges_of_numbers_are_categories(frame: pd.DataFrame, tmp_path: Path) -> None:
+    x = frame[["age", "colour"]].assign(age=pd.cut(frame["age"], [0, 40, 60, 100]))
+    estimator = messi.DomainClassifier("erm", **QUICK).fit(x, frame["ill"])
+    assert estimator.model_.spec.columns[0].categories == ("(0, 40]", "(40, 60]", "(60, 100]")
+    for day in (pd.Timestamp("2026-01-01"), pd.Categorical([pd.Timestamp("2026-01-01")] * 200)):
+        with pytest.raises(messi.MessiError, match="has dates or times; correct it, convert dates to numbers and"):
+            clone(estimator).fit(x.assign(day=day), frame["ill"])
+    estimator.save(tmp_path / "model.safetensors")
+    loaded = messi.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.predict(x).probabilities, estimator.predict_proba(x))
+    known = x[x["age"].notna()]
+    np.testing.assert_array_equal(estimator.predict_proba(known), estimator.predict_proba(x)[x["age"].notna()])
 
 
 def test_a_data_frame_of_numbers_is_like_an_array(data: tuple[Any, Any, Any]) -> None:
@@ -358,6 +376,11 @@ def test_bad_parameters_and_inputs_are_one_sentence(data: tuple[Any, Any, Any]) 
         messi.DomainClassifier().fit(np.zeros((4, 8, 8, 3), np.uint8), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="infinity"):
         messi.DomainClassifier().fit([[np.inf], [0.0]], [0, 1])
+    for many in (x.astype(float) * 1e200, pd.DataFrame(x.astype(float) * 1e200, columns=list("abcdefgh"))):
+        with pytest.raises(messi.MessiError, match=r"too large"):
+            messi.DomainClassifier().fit(many, y)
+        with pytest.raises(messi.MessiError, match=r"too large"):
+            messi.DomainClassifier("erm", **QUICK).fit(many * 1e-200, y).predict(many)
     with pytest.raises(NonFiniteLossError, match=r"at step [0-9]+\. A lower learning rate"):
         messi.DomainClassifier("erm", steps=50, learning_rate=1e30).fit(x, y)
 

@@ -18,7 +18,7 @@ from messi.core.errors import MessiError
 from messi.core.registry import short_name
 from messi.data.cells import FRAME, from_frame, read_frame, read_rows
 from messi.data.datasets.common.given import GivenData, Labels
-from messi.data.examples import Examples, digest
+from messi.data.examples import Examples, digest, require_not_infinite
 from messi.data.features import Rows
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.in_memory import train_in_memory
@@ -258,7 +258,9 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         kinds = [np.float64, np.float32]
         values = validate_data(self, X, reset=reset, dtype=kinds, ensure_all_finite="allow-nan")
         # torch takes no arrays that are read-only or have reversed rows.
-        return Rows(torch.from_numpy(np.require(values, requirements=["C", "W"])), ())
+        features = torch.from_numpy(np.require(values, requirements=["C", "W"]))
+        require_not_infinite(features, "X")
+        return Rows(features, ())
 
     def _answers(self, X: Any) -> Answers:  # noqa: N803
         check_is_fitted(self)
@@ -274,13 +276,14 @@ def _frame_rows(frame: pd.DataFrame) -> Rows:
     """Return the rows of a data frame; text and values of pandas' type for categories are categories."""
     if not len(frame):
         raise ValueError("X has no rows; give at least one.")
-    chosen = [str(name) for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
+    chosen = [str(name).strip() for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
     try:
         return read_rows(from_frame(frame), FRAME, kinds=dict.fromkeys(chosen, "categories"), named=chosen)
     except MessiError as error:
         if not error.advice:
             raise
-        advice = "correct it, convert the column with .astype('category'), or leave it out."  # not an option
+        # Options of the command line do not help here.
+        advice = "correct it, convert dates to numbers and other values with .astype('category'), or leave it out."
         raise MessiError(error.problem, advice) from error
 
 

@@ -123,6 +123,14 @@ def test_a_class_that_only_the_target_has_is_reported_once(tmp_path: Path, caplo
     assert note.endswith(": 'odd' (in c).")
 
 
+def test_a_single_class_in_training_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train(tmp_path, FEATURES, np.where(DOMAINS == "c", "odd", "even"))
+    single, _ = [record.message for record in caplog.records]
+    assert single.startswith("All training examples have the class 'even', so the model can only answer this class")
+    assert "--label " in single
+    assert "--labels-array " in single
+
+
 def test_training_prints_the_size_that_images_are_resized_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,6 +119,28 @@ def test_unseen_categories_are_reported_in_one_note(
     assert encoded[:, ward].tolist() == [[0, 0], [1, 0], [0, 0], [0, 0], [0, 0], [0, 1]]
 
 
+@pytest.mark.parametrize("trained_on", ["whole.csv", "floats.csv", "t.parquet"])
+def test_whole_numbers_are_the_same_categories_in_every_file(
+    trained_on: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes = pandas.Series([10, 11, 12] * 40)
+    frame = pandas.DataFrame({"code": codes, "label": codes % 2, "domain": np.repeat(["A", "B", "C"], 40)})
+    frame.to_csv(tmp_path / "whole.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.assign(code=codes.where(codes.index != 7)).to_csv(tmp_path / "floats.csv", index=False)
+    assert "\n11.0,1,A\n" in (tmp_path / "floats.csv").read_text()
+    train = ["train", "--data", str(tmp_path / trained_on), "--categories", "code", "--target", "C", *SHORT]
+    assert main([*train, "--algorithm", "erm", "--out", str(tmp_path / "run")]) == 0
+    answers = []
+    for name in ("whole.csv", "floats.csv", "t.parquet"):
+        rows, said = predicted(capsys, tmp_path / "run", tmp_path / name)
+        assert said == "", name
+        answers.append([row["probability_1"] for row in rows if row["code"]])
+    del answers[0][7], answers[2][7]
+    assert answers[0] == answers[1] == answers[2]
+    assert len(set(answers[0])) > 1
+
+
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
@@ -156,13 +178,21 @@ def test_wrong_combinations_of_files_and_options_are_refused(
 ) -> None:
     FRAME.to_csv(tmp_path / "a.csv", index=False)
     FRAME.to_csv(tmp_path / "b.csv", index=False)
+    (tmp_path / "link.csv").symlink_to("a.csv")
+    before = (tmp_path / "a.csv").read_bytes()
     for arguments, sentence in (
         (["a.csv", "b.csv"], "predict each table, the images and the arrays with a command of their own"),
         (["a.csv", "--out", "x.txt"], "--out must name a .csv, .tsv or .parquet file, but is x.txt."),
+        (
+            ["a.csv", "--out", "a.csv"],
+            "--out names a.csv, which is the table to predict; write the rows to another file.",
+        ),
+        (["a.csv", "--out", f"{tmp_path}/link.csv"], "link.csv, which is the table to predict"),
         (["a.csv", "--vectors", "v.npy"], "v.npy cannot be read: No such file"),
     ):
         assert main(["predict", str(trained), *arguments, "--device", "cpu"]) == 2
         assert sentence in capsys.readouterr().err
+    assert (tmp_path / "a.csv").read_bytes() == before
 
 
 def test_a_column_named_like_an_answer_is_kept(

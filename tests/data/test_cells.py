@@ -78,6 +78,46 @@ def test_numbers_are_categories_on_request_and_the_same_in_every_format() -> Non
         assert floats(rows) == [0, 1, -99]
 
 
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        (["10.0", "10", "10.", 10, 10.0], "10"),
+        (["-3.0", "-3", -3, -3.0], "-3"),
+        (["0.0", "0", 0, 0.0], "0"),
+        (["0.1", 0.1], "0.1"),
+        (["2.5", 2.5], "2.5"),
+    ],
+)
+def test_a_number_is_one_category_however_it_is_written(values: list[object], name: str) -> None:
+    for value in values:
+        for column in ([value], [value, None], ["x", str(value)]):
+            rows = read_rows({"c": cells(column)}, SOURCE, kinds={"c": "categories"})
+            assert set(rows.columns[0].categories or ()) - {"x"} == {name}, column
+            known = read_known({"c": cells(column)}, (Column("c", ("7", name)),), SOURCE)
+            assert set(known.columns[0].categories or ()) - {"x"} == {name}, column
+    frame = pandas.DataFrame({"c": pandas.Series([values[0], "x", *values[1:]], dtype=object)})
+    assert set(read_frame(frame, (Column("c", (name,)),)).columns[0].categories or ()) == {name, "x"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["1.10", "2.0.1", "007", "007.0", "1e3", "00.0", "250.00", "+1.0", ".0", "-.0", "1.0a", "1,0", "v1.0", "1 .0"],
+)
+def test_a_code_that_is_no_plain_number_keeps_its_spelling(code: str) -> None:
+    rows = read_rows({"c": cells([code, "x"])}, SOURCE, kinds={"c": "categories"})
+    assert set(rows.columns[0].categories or ()) == {code, "x"}
+
+
+def test_the_categories_of_an_earlier_model_keep_their_spelling() -> None:
+    for given in (["10", "11.0", ""], ["10.0", "11.", ""], [10, 11, None], [10.0, 11.0, None]):
+        rows = read_known({"c": cells(given)}, (Column("c", ("10.0", "11.0")),), SOURCE)
+        assert (rows.columns, floats(rows)) == ((Column("c", ("10.0", "11.0")),), [0, 1, -99])
+    rows = read_known({"c": cells(["10", "10.0"])}, (Column("c", ("10", "10.0")),), SOURCE)
+    assert floats(rows) == [1, 0], "a model that distinguishes them still does"
+    rows = read_known({"c": cells([0.1, 2.5])}, (Column("c", ("0.10000000000000001", "2.5")),), SOURCE)
+    assert rows.columns == (Column("c", ("0.10000000000000001", "2.5")),)
+
+
 def test_lists_are_one_column_per_place() -> None:
     for kind in (
         pyarrow.list_(pyarrow.float32()),
@@ -168,6 +208,42 @@ def test_a_data_frame_of_any_types_is_read() -> None:
     assert rows.values.nan_to_num(-99).tolist() == [[1, 0, 1, 1, 0.5], [-99, 1, 0, 0, 1], [3, 0, 0, 1, 2]]
     with pytest.raises(MessiError, match=r"'y' in row 1 of the data frame, counted from 0, column 'b' is not a number"):
         read_frame(frame.assign(b=["1", "y", "3"]), (Column("b"),))
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (pandas.cut([1.0, 2, 30, math.nan], [0, 10, 40]), ("(0, 10]", "(10, 40]")),
+        (pandas.Categorical([(1, 2), (1, 2), (3, 4), None]), ("(1, 2)", "(3, 4)")),
+        (pandas.Categorical(["x", "x", 1, None]), ("x", "1")),
+        (pandas.Series(["x", "x", 1, pandas.NA], dtype=object), ("x", "1")),
+    ],
+)
+def test_categories_that_are_not_text_are_named_by_their_text(values: object, names: tuple[str, ...]) -> None:
+    rows = read_frame(pandas.DataFrame({"c": values}), ())
+    assert rows.columns == (Column("c", names),)
+    assert len(set(floats(rows)[:2])) == 1
+    assert len(set(floats(rows))) == 3
+    assert floats(rows)[3] == -99
+
+
+@pytest.mark.parametrize("day", [datetime.date(2026, 1, 1), pandas.Timestamp("2026-01-01"), pandas.Timedelta(1)])
+def test_categories_that_are_dates_are_refused_like_dates(day: object) -> None:
+    """Their text depends on the program that writes it."""
+    for values in (pandas.Categorical([day]), pandas.Series([day])):
+        with pytest.raises(MessiError, match=r"Column 'c' of the data frame, .* has dates or times; convert it"):
+            read_frame(pandas.DataFrame({"c": values}), ())
+
+
+def test_blanks_around_the_names_of_columns_do_not_matter() -> None:
+    frame = pandas.DataFrame({" a": [1.0], "b ": ["x"]})
+    rows = read_frame(frame, (Column("a"), Column("b", ("x",))))
+    assert (rows.columns, rows.values.tolist()) == ((Column("a"), Column("b", ("x",))), [[1, 0]])
+    earlier = (Column(" a"), Column(" v[0]"))  # the names of a model of an earlier version
+    assert read_known({"a": cells([1]), "v": cells([[2]])}, earlier, SOURCE).columns == earlier
+    for names in (["a", " a"], ["5", 5], ["a", "a"]):
+        with pytest.raises(MessiError, match=r"^The data frame has several columns named '.'; rename all but one\.$"):
+            read_frame(pandas.DataFrame([[1, 2]], columns=names), ())
 
 
 def test_names_are_sorted_and_an_empty_one_is_an_error() -> None:

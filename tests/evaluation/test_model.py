@@ -1,5 +1,7 @@
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -71,13 +73,56 @@ def test_inputs_that_do_not_fit_are_named(model: Model) -> None:
         model.predict([])
     with pytest.raises(MessiError, match=r"missing.png cannot be read: No such file"):
         model.predict(["missing.png"])
+    for inputs in (None, "photo.png", Path("photo.png"), Image.new("RGB", (4, 4)), {"a": 1}):
+        with pytest.raises(MessiError, match=r"takes images as a list of files, .* but the input is of the type"):
+            model.predict(inputs)  # type: ignore[arg-type]
+    with pytest.raises(MessiError, match=r"takes images as a list of files, .* but an input is of the type list"):
+        model.predict([[1, 2, 3]])
 
 
-def test_a_model_of_features_takes_no_pictures(tmp_path: Path, quick_config: RunConfig) -> None:
-    of_features = load(run(quick_config, out=tmp_path / "run", device="cpu").path)
+@pytest.fixture
+def of_features(tmp_path: Path, quick_config: RunConfig) -> Model:
+    return load(run(quick_config, out=tmp_path / "run", device="cpu").path)
+
+
+def test_a_model_of_features_takes_no_pictures(of_features: Model) -> None:
     with pytest.raises(MessiError, match="takes 3 features, not images"):
         of_features.predict([Image.new("RGB", (4, 4))])
     assert of_features.predict(torch.zeros(2, 3)).probabilities.shape == (2, 2)
+
+
+def test_features_are_accepted_in_every_usual_form(of_features: Model) -> None:
+    rows = [[1.0, 2.5, 3.0], [4.0, 5.0, 6.0]]
+    wanted = of_features.predict(torch.tensor(rows)).probabilities
+    reversed_rows = np.array(rows[::-1])[::-1]
+    forms: list[Any] = [rows, [tuple(row) for row in rows], [np.array(row) for row in rows], reversed_rows]
+    for same in forms:
+        torch.testing.assert_close(of_features.predict(same).probabilities, wanted)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sentence"),
+    [
+        (None, "takes rows of 3 features as a tensor, .* but the input is of the type NoneType"),
+        ({"a": 1}, "takes rows of 3 features .* but the input is of the type dict"),
+        ("x.csv", "takes rows of 3 features .* but the input is of the type str"),
+        (torch.tensor(1.0), "takes rows of 3 features .* but the input is of the type Tensor"),
+        ([["a", "b", "c"]], "takes rows of 3 features .* but the input has other values, or rows of several lengths"),
+        ([[1, 2, 3], [1, 2]], "takes rows of 3 features .* but the input has other values, or rows of several lengths"),
+        ([{"a": 1}], "takes rows of 3 features .* but the input has other values"),
+        ([torch.zeros(3), [1, 2, 3]], "takes rows of 3 features .* but an input is of the type list"),
+        ([[1, None, 3]], "The input contains infinite values or NaN: 1 in 1 of 1 rows"),
+        ([1, 2, np.inf], r"takes rows of 3 features, but the input has the shape \[3\]"),
+        ([[1, 2]], r"takes rows of 3 features, but the input has the shape \[1, 2\]"),
+        ([[1, 2, 1e200]], "The input contains numbers that are too large for float32: 1 in 1 of 1 rows, .* column 2"),
+        (torch.tensor([[1, 2, -1e200]]).double() * 10, "The input contains .*: 1 in 1 of 1 rows"),
+    ],
+)
+def test_features_of_other_forms_give_one_sentence(of_features: Model, inputs: Any, sentence: str) -> None:
+    for call in (of_features.predict, of_features.encode):
+        with pytest.raises(MessiError, match=sentence) as raised:
+            call(inputs)
+        assert "\n" not in str(raised.value)
 
 
 def test_a_checkpoint_is_not_taken_for_a_model(folder: RunDir, tmp_path: Path) -> None:

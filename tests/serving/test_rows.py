@@ -30,7 +30,7 @@ def rows(*given: object) -> bytes:
 
 def test_columns_are_found_by_name_in_any_order_and_others_are_ignored() -> None:
     expected = torch.tensor([1.0, 0.0, 0.0, 1.0, 2.0])
-    row = {"label": "x", "weight, kg": 5, "colour": "red", "age": 50.0}
+    row = {"label": "x", " weight, kg": 5, "colour": "red", "age": 50.0}
     (found,) = read_json(rows(row), TABLE)
     torch.testing.assert_close(found.values, expected)
     (listed,) = read_json(rows([50, "red", 5]), TABLE)
@@ -53,6 +53,16 @@ def test_an_unseen_category_is_accepted_with_a_note() -> None:
     assert unseen.notes == ("Column 'colour': the category 'mauve' did not occur in training; known are: blue, red.",)
 
 
+@pytest.mark.parametrize("written", ["10", "10.0", "10.", 10, 10.0])
+def test_a_whole_number_is_the_same_category_whatever_the_other_rows_are(written: object) -> None:
+    spec = InputSpec(shape=(2,), mean=(0.0, 0.0), std=(1.0, 1.0), columns=(Column("code", ("10", "11")),))
+    for others in ([], [None], ["x"], [2.5]):
+        first = read_json(rows([written], *([other] for other in others)), spec)[0]
+        assert (first.values.tolist(), first.notes) == ([1.0, 0.0], ())
+    (line,) = read_csv(f"code\n{written}\n".encode(), spec)
+    assert (line.values.tolist(), line.notes) == ([1.0, 0.0], ())
+
+
 @pytest.mark.parametrize(
     ("body", "status", "sentence"),
     [
@@ -70,6 +80,11 @@ def test_an_unseen_category_is_accepted_with_a_note() -> None:
         (rows({"age": 1, "colour": "red", "weight, kg": 1}, {"age": 1}), 422, "Row 2 has other columns than row 1"),
         (rows([1, "red", 1], {"age": 1}), 422, "Rows must be all objects or all lists."),
         (rows([1, "red"]), 422, "Row 1 has 2 values, but the model takes 3."),
+        (
+            rows({"age": 1, "age ": 2}),
+            422,
+            "The rows have several columns named 'age'; every column needs its own name.",
+        ),
         (rows(7), 422, "The body must be an object with a list of rows"),
         (b"[]", 422, "The body must be an object with a list of rows"),
         (b'{"rows": [[NaN, "red", 1]]}', 400, "NaN is not a number of JSON; write null for a missing value"),

@@ -65,7 +65,7 @@ def predict(  # noqa: PLR0913 (one for each option)
     model = load(run, device=pick_device(device), precision=precision, algorithm=algorithm)
     if model.expected_accuracy:
         note(f"expected accuracy on a new domain: {model.expected_accuracy}")
-    require_table_file(out)
+    require_table_file(out, paths)
     tables, arrays, images = _by_kind(find_images(paths), of_features=len(model.spec.shape) == 1)
     if tables:
         show_table(predict_table(model, tables[0], vectors), form, out)

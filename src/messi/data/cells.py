@@ -1,8 +1,9 @@
 """From the cells of a table to numbers and categories. A problem is named with its row and column."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from messi.core.batch import Column
 from messi.core.errors import MessiError
 from messi.core.text import first_few
+from messi.data.datasets.common.tables import require_distinct
 from messi.data.features import Rows
 from messi.data.listing import by_number
 
@@ -26,6 +28,7 @@ _FEW = 10
 """Columns with so few texts are categories, even if hardly any is repeated."""
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _INFINITE = r"(?i)^[+-]?inf(inity)?$"
+_DECIMAL = re.compile(r"(-?(?:0|[1-9][0-9]*))\.([0-9]*)")
 _LARGEST = float(np.finfo(np.float32).max)
 Kind = Literal["numbers", "categories"]
 Cells = Mapping[str, "pyarrow.ChunkedArray"]
@@ -47,7 +50,14 @@ class Source:
 FRAME = Source("the data frame, counted from 0", 0)
 
 
-def read_rows(cells: Cells, source: Source, *, kinds: Mapping[str, Kind], named: Collection[str] = ()) -> Rows:
+def read_rows(
+    cells: Cells,
+    source: Source,
+    *,
+    kinds: Mapping[str, Kind],
+    named: Collection[str] = (),
+    categories: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> Rows:
     """Return the columns as numbers and categories.
 
     Args:
@@ -55,9 +65,13 @@ def read_rows(cells: Cells, source: Source, *, kinds: Mapping[str, Kind], named:
         source: where they come from.
         kinds: the kind of each column that is known. Another one has numbers if all its cells are numbers or missing.
         named: columns that may have any number of categories.
+        categories: the categories of a model, whose spelling is kept.
 
     """
-    parts = [_Reader(name, source, name in named).read(cells[name], kinds.get(name)) for name in cells]
+    parts = [
+        _Reader(name, source, name in named, categories.get(name, ())).read(cells[name], kinds.get(name))
+        for name in cells
+    ]
     values = np.concatenate([values for values, _ in parts], axis=1)
     return Rows(torch.from_numpy(values), tuple(column for _, columns in parts for column in columns))
 
@@ -66,13 +80,16 @@ def read_known(cells: Cells, wanted: Sequence[Column], source: Source) -> Rows:
     """Return the columns that a model takes, found by name, with the kinds that they had in training."""
     places: dict[str, Kind] = {}
     for column in wanted:
-        name = column.name if column.name in cells else _vector(column.name)
-        if name not in cells:
+        # All readers remove blanks around names; the names in models of earlier versions may have some.
+        name = column.name if column.name.strip() in cells else _vector(column.name)
+        if name.strip() not in cells:
             raise MessiError(
                 f"The feature '{name}' is missing in {source.name}; its columns are: {first_few(list(cells), 10)}."
             )
         places[name] = "numbers" if column.categories is None else "categories"
-    return read_rows({name: cells[name] for name in places}, source, kinds=places, named=places)
+    categories = {column.name: column.categories or () for column in wanted}
+    chosen = {name: cells[name.strip()] for name in places}
+    return read_rows(chosen, source, kinds=places, named=places, categories=categories)
 
 
 def read_frame(frame: Any, wanted: Sequence[Column]) -> Rows:
@@ -82,15 +99,35 @@ def read_frame(frame: Any, wanted: Sequence[Column]) -> Rows:
 
 
 def from_frame(frame: Any) -> dict[str, "pyarrow.ChunkedArray"]:
-    """Return the columns of a pandas data frame."""
+    """Return the columns of a pandas data frame by name, without the blanks around names."""
+    names = [str(name).strip() for name in frame.columns]
+    require_distinct(names, "The data frame")
     columns = {}
-    for name in frame.columns:
+    for name, (_, values) in zip(names, frame.items(), strict=True):
         try:
-            columns[str(name)] = pyarrow.chunked_array([pyarrow.Array.from_pandas(frame[name])])
+            array = pyarrow.Array.from_pandas(values)
         except (pyarrow.ArrowException, TypeError):  # values of several types
-            texts = [None if value is None or value != value else str(value) for value in frame[name]]  # noqa: PLR0124
-            columns[str(name)] = pyarrow.chunked_array([pyarrow.array(texts, pyarrow.string())])
+            array = None
+        if array is None or _has_objects(array.type):
+            array = _texts(values)
+        columns[name] = pyarrow.chunked_array([array])
     return columns
+
+
+def _has_objects(type_: Any) -> bool:
+    """Return whether categories are objects such as pandas' intervals."""
+    if not pyarrow.types.is_dictionary(type_):
+        return False
+    return pyarrow.types.is_nested(type_.value_type) or isinstance(type_.value_type, pyarrow.BaseExtensionType)
+
+
+def _texts(values: Any) -> "pyarrow.Array":
+    """Return the text of every value of a pandas column."""
+    if hasattr(values, "cat"):  # a value of the column itself is another one, (0.0, 1.0], if some are missing
+        names = [str(category) for category in values.cat.categories]
+        return pyarrow.array([None if code < 0 else names[code] for code in values.cat.codes], pyarrow.string())
+    known = zip(values, values.isna(), strict=True)
+    return pyarrow.array([None if missing else str(value) for value, missing in known], pyarrow.string())
 
 
 def read_names(column: "pyarrow.ChunkedArray", name: str, source: Source) -> tuple[tuple[str, ...], torch.Tensor]:
@@ -116,6 +153,8 @@ class _Reader:
     name: str
     source: Source
     named: bool
+    known: Collection[str]
+    """The categories of a model."""
 
     def read(self, column: "pyarrow.ChunkedArray", kind: Kind | None) -> tuple[np.ndarray, list[Column]]:
         """Return float64 values [N, width] and what they mean."""
@@ -181,7 +220,13 @@ class _Reader:
 
     def _categories(self, texts: "pyarrow.ChunkedArray") -> tuple[np.ndarray, list[Column]]:
         _require_short(texts, self.name, self.source)
-        names, indices = _sorted_codes(texts)
+        own = {_as_category(name): name for name in self.known} | {name: name for name in self.known}
+
+        def spelled(text: str) -> str:
+            name = _as_category(text)
+            return own.get(text, own.get(name, name))
+
+        names, indices = _sorted_codes(texts, spelled)
         repeated = 2 * len(names) <= (indices >= 0).sum() or len(names) <= _FEW
         if not self.named and (len(names) > MOST_CATEGORIES or not repeated):
             raise MessiError(
@@ -191,6 +236,20 @@ class _Reader:
             )
         values = np.where(indices < 0, np.nan, indices)
         return values[:, None], [Column(self.name, names)]
+
+
+def _as_category(text: str) -> str:
+    """Return a category that is a decimal number in the one spelling of that number."""
+    # pandas writes a whole number as 10.0 if another cell of its column is missing. Only this spelling, and 10., is
+    # taken for 10, because 007, 1e3, 250.00 and 2.0.1 may be codes.
+    found = _DECIMAL.fullmatch(text)
+    if found is None:
+        return text
+    whole, fraction = found.groups()
+    if fraction in ("", "0"):
+        return str(whole)
+    # Columns of floats become text with 17 digits: 0.10000000000000001 is 0.1 in a CSV file.
+    return repr(float(text)) if text == f"{float(text):.17g}" else text
 
 
 def _parsed(column: "pyarrow.ChunkedArray") -> np.ndarray | None:
@@ -245,10 +304,12 @@ def _without_missing(texts: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":
     return pc.if_else(missing, pyarrow.scalar(None, texts.type), texts)
 
 
-def _sorted_codes(texts: "pyarrow.ChunkedArray") -> tuple[tuple[str, ...], np.ndarray]:
-    """Return the distinct texts in order, and the index of each row's text; -1 where it is missing."""
+def _sorted_codes(
+    texts: "pyarrow.ChunkedArray", spelling: Callable[[str], str] = str
+) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return the distinct names in order, and the index of each row's name; -1 where the text is missing."""
     encoded = texts.combine_chunks().dictionary_encode()
-    found = encoded.dictionary.to_pylist()
-    names = sorted(found, key=by_number)
+    found = [spelling(text) for text in encoded.dictionary.to_pylist()]
+    names = sorted(set(found), key=by_number)
     order = np.array([*map({name: index for index, name in enumerate(names)}.__getitem__, found), -1])
     return tuple(names), order[pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)]

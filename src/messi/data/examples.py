@@ -75,8 +75,14 @@ def require_finite(features: Tensor, what: str) -> None:
 
 
 def require_not_infinite(features: Tensor, what: str) -> None:
-    """Raise if features [N, F] contain infinite values, and report the first position; NaN is a missing value."""
+    """Raise if features [N, F] contain infinite values, or are in float32, and report the first position.
+
+    NaN is a missing value.
+    """
     _refuse(features.isinf(), f"{what} contains infinite values")
+    if features.dtype == torch.float64:
+        largest = torch.finfo(torch.float32).max
+        _refuse((features > largest) | (features < -largest), f"{what} contains numbers that are too large for float32")
 
 
 def _refuse(bad: Tensor, problem: str) -> None:

@@ -62,7 +62,7 @@ def build_run(  # noqa: PLR0913 (all that a run can be given)
     of images by a frozen encoder.
     """
     split = split_of(config, examples)
-    _note_unseen_classes(examples, split)
+    _note_classes(examples, split)
     seen = seen_digests(examples, split)
     description = dataclasses.replace(_describe(config, examples, split), seen=tensors_checksum(seen))
     spec = fitted_spec(config, examples, split)
@@ -204,9 +204,16 @@ def _precision_of(begun: RunDescription, device: torch.device) -> Precision:
     return Precision.stated("float32") if device.type == "cpu" else hardware_of(device).precision
 
 
-def _note_unseen_classes(examples: Examples, split: Split) -> None:
-    """Report the classes of the target without training examples: no model can learn them."""
+def _note_classes(examples: Examples, split: Split) -> None:
+    """Report a single class in training, and the classes of the target without training examples."""
     trained = set(examples.labels[torch.cat(list(split.train.values()))].tolist())
+    if len(trained) == 1:
+        (only,) = trained
+        LogProgress().noted(
+            f"All training examples have the class '{examples.classes[only]}', so the model can only answer this class "
+            "and its accuracy means nothing: train on two classes or more. In a table, --label names the column of the "
+            "classes; in an .npz file, --labels-array names their array."
+        )
     unseen: dict[str, list[str]] = {}
     for domain, indices in split.target.items():
         for label in sorted(set(examples.labels[indices].tolist()) - trained):

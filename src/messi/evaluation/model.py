@@ -46,7 +46,7 @@ class Frame(Protocol):
 
 
 Input = str | Path | Image.Image | Tensor
-Inputs: TypeAlias = "Sequence[Input] | Tensor | np.ndarray | Rows | Frame"
+Inputs: TypeAlias = "Sequence[Any] | Tensor | np.ndarray | Rows | Frame"
 """Images, or rows of features."""
 
 
@@ -94,9 +94,10 @@ class Model:
         """Predict images or features.
 
         Images are files, PIL images or uint8 tensors [channels, height, width]. Features are rows of raw numbers in the
-        order of training, of which NaN is a missing value, or a data frame with the columns of training in any order;
-        the model encodes and scales them itself.
+        order of training (a tensor, an array or lists), of which NaN is a missing value, or a data frame with the
+        columns of training in any order; the model encodes and scales them itself.
         """
+        self._require_several(inputs)
         if len(inputs) == 0:
             raise MessiError("There is nothing to predict; give at least one image or row of features.")
         device = next(self.algorithm.parameters()).device
@@ -127,6 +128,7 @@ class Model:
         """Return raw features as the network takes them: a finite float tensor [N, F]."""
         if len(self.spec.shape) != 1:
             raise MessiError("This model takes images; only features are encoded.")
+        self._require_several(inputs)
         rows = self._rows(inputs)
         return encode(rows.values, self.spec, rows.columns)
 
@@ -134,22 +136,48 @@ class Model:
         """Return raw features."""
         if isinstance(inputs, Rows):
             return inputs
-        if isinstance(inputs, Tensor | np.ndarray):
-            features = torch.as_tensor(inputs).cpu()
-        elif isinstance(inputs, Sequence):
+        if isinstance(inputs, Tensor):
+            features = inputs.cpu()
+        elif isinstance(inputs, Sequence) and any(isinstance(row, Input) for row in inputs):
             features = torch.stack([self._raw(row) for row in inputs])
+        elif isinstance(inputs, Sequence | np.ndarray):
+            features = self._numbers(inputs)
         else:
             from messi.data.cells import read_frame  # noqa: PLC0415 (slow to import, and needed only here)
 
             return read_frame(inputs, self.spec.columns)
-        require_not_infinite(features, "The input")
+        if features.dim() == 2:  # another shape is refused when it is encoded
+            require_not_infinite(features, "The input")
         return Rows(features if features.is_floating_point() else features.double(), ())
+
+    def _require_several(self, inputs: Any) -> None:
+        """Raise unless there may be several inputs, and their number is known."""
+        several = isinstance(inputs, Sequence | Tensor | np.ndarray) and not isinstance(inputs, str | bytes)
+        if not (several or hasattr(inputs, "columns")) or getattr(inputs, "ndim", 1) == 0:
+            raise MessiError(f"This model takes {self._accepted}, but the input is of the type {_type_name(inputs)}.")
+
+    @property
+    def _accepted(self) -> str:
+        if len(self.spec.shape) == 1:
+            number = len(self.spec.columns) or self.spec.shape[0]
+            return f"rows of {number} features as a tensor, an array, a list of lists of numbers or a data frame"
+        return "images as a list of files, PIL images or uint8 tensors"
+
+    def _numbers(self, rows: Any) -> Tensor:
+        """Return an array, or lists of numbers, as a tensor."""
+        kind = np.float32 if getattr(rows, "dtype", None) == np.float32 else np.float64
+        try:
+            # torch takes no arrays that are read-only or have reversed rows.
+            return torch.from_numpy(np.require(rows, kind, ["C", "W"]))
+        except (ValueError, TypeError, OverflowError) as error:
+            reason = "the input has other values, or rows of several lengths"
+            raise MessiError(f"This model takes {self._accepted}, but {reason}.") from error
 
     def read(self, path: str | Path) -> Tensor:
         """Read an image file with the number of channels that the model takes."""
         return read_picture(Path(path), channels=self._channels)
 
-    def prepare_images(self, images: Sequence[Input] | Tensor, device: torch.device) -> Tensor:
+    def prepare_images(self, images: Sequence[Any] | Tensor, device: torch.device) -> Tensor:
         """Return images as the encoder takes them; they are prepared on the device if kernels run there."""
         raw = [self._raw(image) for image in images]
         place = image_device(device)
@@ -162,17 +190,23 @@ class Model:
             raise MessiError(f"This model takes {self.spec.shape[0]} features, not images; call predict with tensors.")
         return self.spec.shape[0]
 
-    def _raw(self, image: Input) -> Tensor:
+    def _raw(self, image: Any) -> Tensor:
         if isinstance(image, str | Path):
             return self.read(image)
         if isinstance(image, Image.Image):
             return to_tensor(image, channels=self._channels)
+        if not isinstance(image, Tensor):
+            raise MessiError(f"This model takes {self._accepted}, but an input is of the type {_type_name(image)}.")
         features, channels = len(self.spec.shape) == 1, self.spec.shape[:1]
         if image.dim() != len(self.spec.shape) or not (features or image.shape[:1] == channels):
             raise MessiError(f"An input must have the shape {self.spec.shape}, but has {tuple(image.shape)}.")
         if not features and image.dtype != torch.uint8:
             raise MessiError(f"An image must be uint8 (0 to 255), but is {image.dtype}.")
         return image
+
+
+def _type_name(value: Any) -> str:
+    return type(value).__name__
 
 
 def save_model(path: Path, weights: dict[str, Tensor], description: ModelDescription) -> None:

@@ -77,7 +77,10 @@ def _by_column(rows: Sequence[_Row], columns: Sequence[Column], *, named: bool) 
         if len(row) != len(names):
             raise ProblemError(422, f"Row {number} has {len(row)} values, but the model takes {len(names)}.")
     listed = [list(map(row.__getitem__, names)) if isinstance(row, Mapping) else row for row in rows]
-    return {name: [row[place] for row in listed] for place, name in enumerate(names)}
+    plain = [name.strip() for name in names]
+    if twice := next((name for name in plain if plain.count(name) > 1), None):
+        raise ProblemError(422, f"The rows have several columns named '{twice}'; every column needs its own name.")
+    return {name: [row[place] for row in listed] for place, name in enumerate(plain)}
 
 
 def _arrow(values: list[Any]) -> pyarrow.ChunkedArray:

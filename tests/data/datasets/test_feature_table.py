@@ -52,7 +52,10 @@ def test_every_format_gives_the_same_data(csv: Path, tmp_path: Path) -> None:
     FRAME.to_parquet(tmp_path / "t.parquet")
     FRAME.to_csv(tmp_path / "indexed.csv")  # pandas writes the row numbers into a column without a name
     (tmp_path / "windows.csv").write_bytes(b"\xef\xbb\xbf" + csv.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
-    names = ("t.csv", "t.tsv", "t.parquet", "indexed.csv", "windows.csv")
+    blanks = FRAME.rename(columns={"age": " age", "zip": "zip ", "hospital": " hospital "})
+    blanks.to_csv(tmp_path / "blanks.csv", index=False)
+    blanks.to_parquet(tmp_path / "blanks.parquet")
+    names = ("t.csv", "t.tsv", "t.parquet", "indexed.csv", "windows.csv", "blanks.csv", "blanks.parquet")
     loaded = [table(tmp_path / name).load() for name in names]
     assert len({examples.fingerprint for examples in loaded}) == 1
     examples = loaded[0]
@@ -65,6 +68,14 @@ def test_every_format_gives_the_same_data(csv: Path, tmp_path: Path) -> None:
     assert torch.isnan(examples.inputs[1, 0])
     assert examples.inputs[4].tolist() == [72.5, 1, 101, 1]
     assert examples.scaling == "standardise"
+
+
+def test_names_that_differ_only_in_blanks_are_refused(tmp_path: Path) -> None:
+    FRAME.assign(**{" age": 1}).to_csv(tmp_path / "t.csv", index=False)
+    FRAME.assign(**{" age": 1}).to_parquet(tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        with pytest.raises(MessiError, match=rf"{name} has several columns named 'age'; rename all but one"):
+            table(tmp_path / name).load()
 
 
 def test_features_categories_and_parts_are_chosen_by_name(csv: Path) -> None:
@@ -99,7 +110,12 @@ def test_a_wrong_option_gives_one_sentence(csv: Path, options: dict[str, object]
     [
         ("label,domain,a\nx,y,1\nx,,2\n", r"An empty cell in row 3 of .*t.csv, column 'domain'; fill it in"),
         ("label,domain,a\nx,y,1\nx,y\n", r"Row 3 of .* has 2 cells, but the header has 3"),
-        ("label,domain,a\nx,y,1\n\nx,y,2\n", r"Row 3 of .* has 0 cells, but the header has 3"),
+        ("label,domain,a\nx,y,1\n\n\nx,y,2\n", r"Row 3 of .*t.csv is blank; remove it\.$"),
+        ("\nlabel,domain,a\nx,y,1\n", r"Row 1 of .*t.csv is blank; remove it\.$"),
+        (
+            "label;domain;a\nx;y;1,5\n",
+            r"Row 2 of .*t.csv has 2 cells, but the header has 1. Separate the columns with ",
+        ),
         ("label;domain;a\nx;y;1\n", r"Separate the columns with commas"),
         ('label,domain,a\nx,y,"1\n', r"The table .* cannot be read: unexpected end of data"),
         ("label,domain,a\n", r"has no rows; it must have one per example"),

@@ -1,6 +1,6 @@
 """Predictions for the rows of a table, next to its own columns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,10 +59,12 @@ def _appended(answers: Answers, classes: tuple[str, ...], taken: Any) -> dict[st
     return {f"predicted_{name}": cells for name, cells in found.items()} if found.keys() & taken.keys() else found
 
 
-def require_table_file(out: Path | None) -> None:
-    """Raise if a table cannot be written to a file of this name."""
+def require_table_file(out: Path | None, inputs: Sequence[Path]) -> None:
+    """Raise if a table cannot be written to a file of this name, or if that would replace an input."""
     if out and out.suffix.lower() not in SUFFIXES:
         raise MessiError(f"--out must name a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file, but is {out}.")
+    if out and out.exists() and any(path.exists() and path.samefile(out) for path in inputs):
+        raise MessiError(f"--out names {out}, which is the table to predict; write the rows to another file.")
 
 
 def rows_table(rows: list[Row]) -> "pyarrow.Table":

@@ -37,12 +37,24 @@ def read_columns(path: Path) -> Columns:
     return columns
 
 
+def require_distinct(names: Sequence[str], what: str) -> None:
+    """Raise if two columns have the same name; ``what`` names the table."""
+    for name, number in Counter(names).items():
+        if name and number > 1:
+            raise MessiError(f"{what} has several columns named '{name}'; rename all but one.")
+
+
 def no_column(path: Path, option: str, name: str, columns: Sequence[str]) -> MessiError:
     """Return the error for a column that does not exist; ``option`` names it."""
-    advice = f"Name the column with {option}."
-    if len(columns) == 1 and any(separator in columns[0] for separator in ";\t|"):
-        advice = "Separate the columns with commas, or with tabs in a .tsv file."
+    advice = _other_separator(columns) or f"Name the column with {option}."
     return MessiError(unknown_name(f"column in {path}", name, columns).problem, advice)
+
+
+def _other_separator(header: Sequence[str]) -> str:
+    """Return what to do if the columns seem to be separated by another character; if not, nothing."""
+    if len(header) == 1 and any(separator in header[0] for separator in ";\t|"):
+        return "Separate the columns with commas, or with tabs in a .tsv file."
+    return ""
 
 
 def read_header(path: Path) -> tuple[list[str], list[str]]:
@@ -79,15 +91,17 @@ def _csv_rows(path: Path) -> Iterator[list[str]]:
                     f"The table {path} is empty; it must have a header, such as label,domain,age,weight, and a row "
                     "per example."
                 )
-            _require_names(path, header)
+            require_distinct(header, str(path))
             yield header
-            blank = 0
+            blank = 0 if header else FIRST_ROW - 1
             for number, row in enumerate(lines, start=FIRST_ROW):
-                blank = blank or (0 if row else number)  # blank rows are allowed at the end
-                if row and (blank or len(row) != len(header)):
-                    cells = 0 if blank else len(row)
+                blank = blank or (0 if row else number)
+                if row and blank:  # blank rows are allowed at the end
+                    raise MessiError(f"Row {blank} of {path} is blank; remove it.")
+                if row and len(row) != len(header):
                     raise MessiError(
-                        f"Row {blank or number} of {path} has {cells} cells, but the header has {len(header)}."
+                        f"Row {number} of {path} has {len(row)} cells, but the header has {len(header)}.",
+                        _other_separator(header),
                     )
                 if row:
                     yield row
@@ -107,7 +121,8 @@ def _read_parquet(path: Path, *, rows: int | None = None) -> Columns:
             names = [field.name for field in parquet.read_schema(raw) if pyarrow.types.is_string(field.type)]
             file = parquet.ParquetFile(raw, read_dictionary=names)
             _require_memory(path, file.metadata.num_rows * file.metadata.num_columns if rows is None else 0)
-            _require_names(path, file.schema_arrow.names)
+            header = [name.strip() for name in file.schema_arrow.names]
+            require_distinct(header, str(path))
             batches, size = [], 0
             for batch in file.iter_batches(batch_size=rows or _AT_ONCE):
                 size += sum(map(_full_size, batch.columns))
@@ -115,7 +130,7 @@ def _read_parquet(path: Path, *, rows: int | None = None) -> Columns:
                 batches.append([_plain(column) for column in batch.columns])
                 if rows:
                     break
-            chunks = zip(*batches, strict=True) if batches else ([] for _ in file.schema_arrow.names)
+            chunks = zip(*batches, strict=True) if batches else ([] for _ in header)
             types = [_plain_type(kind) for kind in file.schema_arrow.types]
             columns = [pyarrow.chunked_array(chunk, kind) for chunk, kind in zip(chunks, types, strict=True)]
             for column in columns:
@@ -123,7 +138,7 @@ def _read_parquet(path: Path, *, rows: int | None = None) -> Columns:
     except (OSError, ValueError, KeyError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()).rstrip(".")
         raise MessiError(f"The table {path} cannot be read: {reason}. It must be a Parquet file.") from error
-    return {name: column for name, column in zip(file.schema_arrow.names, columns, strict=True) if name}
+    return {name: column for name, column in zip(header, columns, strict=True) if name}
 
 
 def _full_size(column: "pyarrow.Array") -> int:
@@ -146,12 +161,6 @@ def _plain_type(kind: "pyarrow.DataType") -> "pyarrow.DataType":
     import pyarrow  # noqa: PLC0415
 
     return kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-
-
-def _require_names(path: Path, header: list[str]) -> None:
-    for name, number in Counter(header).items():
-        if name and number > 1:
-            raise MessiError(f"{path} has several columns named '{name}'; rename all but one.")
 
 
 def _require_memory(path: Path, size: int) -> None:
