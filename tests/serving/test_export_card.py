@@ -1,19 +1,22 @@
 """The model card: what it says, and that its program runs as printed."""
 
 import contextlib
+import csv
 import io
 import json
 import re
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
 
-from messi.core.batch import Column
+from messi.core.batch import Column, InputSpec
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data.features import encode, fit_spec
 from messi.evaluation.model import load
@@ -56,17 +59,21 @@ def test_the_program_of_a_card_answers_like_messi_predict(to: ExportFormat, chan
     assert np.abs(np.asarray(names["experts"]) - answers.experts.numpy()).max() < TOLERANCE  # type: ignore[union-attr]
 
 
+def save_table(path: Path, spec: InputSpec) -> Path:
+    """Write a model file that takes the columns of a table."""
+    save(path, "erm", "mlp", spec.shape)
+    tensors, description = read_tensors(path)
+    shown = [asdict(column) for column in spec.columns]
+    description["spec"] |= {"mean": spec.mean, "std": spec.std, "columns": shown}
+    write_tensors(path, tensors, description)
+    return path
+
+
 def test_the_program_of_a_card_encodes_rows_with_categories(tmp_path: Path) -> None:
     values = torch.tensor([[1.0, 0], [2, 1], [torch.nan, 0], [4, torch.nan]], dtype=torch.float64)
     columns = (Column("size"), Column("kind", ("red", "blue")))
     spec = fit_spec(values, torch.arange(4), columns, "standardise")
-    saved = save(tmp_path / "model.safetensors", "erm", "mlp", spec.shape)
-    tensors, description = read_tensors(saved)
-    shown = [
-        {"name": c.name, "categories": c.categories, "fill": c.fill, "indicator": c.indicator} for c in spec.columns
-    ]
-    description["spec"] |= {"mean": spec.mean, "std": spec.std, "columns": shown}
-    write_tensors(saved, tensors, description)
+    saved = save_table(tmp_path / "model.safetensors", spec)
     exported = export(saved, out=tmp_path / "one.onnx")
     model = load(saved)
     for given, cells in (
@@ -80,6 +87,53 @@ def test_the_program_of_a_card_encodes_rows_with_categories(tmp_path: Path) -> N
         row = encode(torch.tensor([cells], dtype=torch.float64), spec, spec.columns)
         wanted = predict(model.algorithm, [row]).logits.softmax(-1)
         assert np.abs(names["probabilities"] - wanted.numpy()).max() < TOLERANCE
+
+
+CSV = """size,kind,member,code
+1,red,True,10
+,blue,False,2
+2.5, red ,TRUE,
+-3e1,,,10
+NA,n/a,false,7
+4,Null,true,2
+ 7 ,green,nan,nan
+"""
+
+
+def test_the_program_of_a_card_reads_cells_like_messi_predict(tmp_path: Path) -> None:
+    """Truth values, whole numbers as floats, blanks, and missing values of every kind."""
+    values = torch.tensor([[1.0, 0, 0, 0], [2, 1, 1, 1], [torch.nan, 0, 0, 1], [4, 1, torch.nan, torch.nan]])
+    categories = {"kind": ("blue", "red"), "member": ("false", "true"), "code": ("2", "10")}
+    columns = (Column("size"), *(Column(name, texts) for name, texts in categories.items()))
+    spec = fit_spec(values.double(), torch.arange(4), columns, "standardise")
+    saved = save_table(tmp_path / "model.safetensors", spec)
+    exported = export(saved, out=tmp_path / "one.onnx")
+    with contextlib.chdir(tmp_path):
+        _, names = run_program(exported.card)
+    parsed, texts = pd.read_csv(io.StringIO(CSV)), pd.DataFrame(csv.DictReader(io.StringIO(CSV)))
+    assert {type(row["code"]) for row in parsed.to_dict("records")} == {float}
+    assert {type(row["size"]) for row in texts.to_dict("records")} == {str}
+    frames = [
+        parsed,
+        texts,
+        parsed.convert_dtypes(),
+        parsed[:2].astype({"size": np.float32, "code": int}),
+        pd.DataFrame(
+            {"size": [1, None], "kind": [None, "red"], "member": [True, "x"], "code": [10, "2"]}, dtype=object
+        ),
+    ]
+    for frame in frames:
+        wanted = load(saved).predict(frame).probabilities.numpy()
+        rows = np.array([names["encode"](row) for row in frame.to_dict("records")])
+        (found,) = names["session"].run(None, {"features": rows})
+        assert np.abs(found - wanted).max() < 1e-6
+        assert len(np.unique(wanted.round(4), axis=0)) > 1
+    for cell, same in (("10.0", "10"), ("-3.", "-3"), (0.1, "0.1"), ("0.10000000000000001", "0.1"), (1e22, "1e+22")):
+        assert names["text"](cell) == same
+    for code in ("007", "250.00", "1e3", "2.0.1", "None"):
+        assert names["text"](code) == code, "it may be a code that differs from the number"
+    with pytest.raises(ValueError, match="true"):
+        names["encode"]({"size": True})
 
 
 @pytest.fixture(scope="module")
