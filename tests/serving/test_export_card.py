@@ -138,10 +138,12 @@ def test_the_program_of_a_card_reads_cells_like_messi_predict(tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs on three domains, each held out once, and one more with another seed."""
+    """Runs on three domains of balanced classes, each held out once, and one more with another seed."""
     root = tmp_path_factory.mktemp("runs")
     rng = np.random.default_rng(0)
     features = rng.normal(size=(90, 3)).astype(np.float32)
+    for domain in range(3):
+        features[domain::3, 0] -= np.median(features[domain::3, 0])
     np.savez(root / "readings.npz", inputs=features, labels=(features[:, 0] > 0).astype(int), domains=np.arange(90) % 3)
     schedule = ("--steps", "4", "--evaluate-every", "2", "--batch-per-domain", "4", "--device", "cpu")
     for seed in ("0", "1"):
@@ -165,6 +167,32 @@ def test_a_card_has_the_accuracy_on_every_held_out_domain(runs: Path, tmp_path: 
     assert "| source domains (trained on) | `1`, `2` |" in text
     assert "selected by source_val" in text
     assert str(runs.parent) not in text
+
+
+def test_a_card_shows_what_accuracy_hides_only_if_classes_are_unbalanced(runs: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.tile(np.repeat([0, 1], [36, 4]), 3)
+    inputs = rng.normal(size=(120, 3)) + labels[:, None]
+    domains = np.repeat(["a", "b", "c"], 40)
+    np.savez(tmp_path / "rare.npz", inputs=inputs.astype(np.float32), labels=labels, domains=domains)
+    schedule = ("--steps", "20", "--evaluate-every", "10", "--batch-per-domain", "8", "--device", "cpu")
+    done = messi("train", "--data", "rare.npz", "--algorithm", "erm", *schedule, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = {path.name.split("_")[2]: path for path in (tmp_path / "runs").iterdir() if path.is_dir()}
+    text = export(found["a"], to="torch", out=tmp_path / "one.pt2").card.read_text()
+    assert "| held-out domain | accuracy % | Balanced % | Macro F1 % | Majority % | model |" in text
+    for domain, path in found.items():
+        result = json.loads((path / "result.json").read_text())
+        scores = result["class_scores"]["target"][domain]
+        shares = (scores[name] for name in ("balanced_accuracy", "macro_f1", "majority_share"))
+        cells = " | ".join(f"{100 * share:.1f}" for share in (result["target"][domain], *shares))
+        assert f"| `{domain}` | {cells} | {'this one' if domain == 'a' else 'another'}" in text
+    assert "| source domain, validation part | accuracy % | Balanced % | Macro F1 % | Majority % |" in text
+    assert "Majority: the share of the most frequent class" in text
+    run = next(path for path in runs.iterdir() if "_0_seed0" in path.name)
+    balanced = export(run, to="torch", out=tmp_path / "balanced.pt2").card.read_text()
+    assert "| held-out domain | accuracy % | model |" in balanced
+    assert "Majority" not in balanced
 
 
 def test_a_card_says_what_is_not_known(runs: Path, tmp_path: Path) -> None:
