@@ -22,6 +22,7 @@ from messi.engine.run import run
 from messi.estimator import DomainClassifier
 from messi.evaluation.model import Model, load
 from messi.models.encoder import EncoderConfig
+from messi.serving.export import export
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +95,20 @@ def test_a_checkpoint_is_not_taken_for_a_model(folder: RunDir, tmp_path: Path) -
     with pytest.raises(MessiError, match="is not a run folder"):
         load(tmp_path)
     Image.new("RGB", (4, 4)).save(tmp_path / "x.png")
-    with pytest.raises(MessiError, match="damaged, truncated or"):
-        load(tmp_path / "x.png")
+    (tmp_path / "t.csv").write_text("age,label\n40,a\n")
+    for name in ("x.png", "t.csv"):
+        for reader in (load, DomainClassifier.load, export):
+            with pytest.raises(MessiError, match="damaged, truncated or not a file of messi") as caught:
+                reader(tmp_path / name)
+            assert "Give the folder of a run or a model file; if this is one, restore it" in str(caught.value)
+            assert "last.safetensors" not in str(caught.value)
+
+
+def test_a_damaged_model_in_its_run_can_be_restored_or_trained_again(folder: RunDir, tmp_path: Path) -> None:
+    shutil.copytree(folder.path, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").write_bytes(folder.model.read_bytes()[:1000])
+    with pytest.raises(MessiError, match=r"Restore it from a copy; a run whose last.safetensors is removed starts"):
+        load(tmp_path / "run")
 
 
 @pytest.mark.parametrize("part", ["weight", "config", "task", "classes"])
