@@ -88,7 +88,9 @@ def reopen(
     chosen = pick_device(device)
     model = load(path, device=chosen, precision=precision, algorithm=algorithm)
     if _finished_run(path) is None:
-        raise MessiError(f"{path} is a model outside of its run folder; name the data to evaluate it on with --data.")
+        raise MessiError(
+            f"{path} is a model outside of its run folder;", "name the data to evaluate it on with --data."
+        )
     config = _config(path, model, algorithm)
     config = dataclasses.replace(config, data=data) if data else config
     place = getattr(config.data, "path", None)
@@ -100,8 +102,9 @@ def reopen(
     examples = load_data(config.data, chosen)
     if examples.fingerprint != model.description.data:
         raise MessiError(
-            f"The data of {path} has changed since the run; name it with --data to evaluate the model on the changed "
-            "data: examples that the run has seen are then listed in their original role."
+            f"The data of {path} has changed since the run;",
+            "name it with --data to evaluate the model on the changed data: examples that the run has seen are then "
+            "listed in their original role.",
         )
     return model, _loader_of_run(model, config, examples, chosen)
 
