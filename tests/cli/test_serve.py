@@ -47,6 +47,19 @@ def test_a_model_of_a_newer_version_gives_one_sentence(trained: Path, tmp_path: 
     assert "does not know spec.colour_space" in done.stderr
 
 
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("predict", "x.png")])
+def test_a_setting_of_a_newer_version_gives_one_sentence(
+    trained: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    tensors, description = read_tensors(trained / "run" / "model.safetensors")
+    description["config"]["algorithm"]["new_option"] = 1
+    write_tensors(tmp_path / "new.safetensors", tensors, {**description, "version": "9.0.0"})
+    done = messi(command[0], tmp_path / "new.safetensors", *command[1:], "--device", "cpu")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "new.safetensors was written by messi 9.0.0 and does not fit messi" in done.stderr
+    assert "There is no setting of MESSI.Config named 'new_option'" in done.stderr
+
+
 def test_a_damaged_bank_gives_one_sentence(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "run", tmp_path / "run")
     (tmp_path / "run" / "novelty.safetensors").write_bytes(b"damaged")

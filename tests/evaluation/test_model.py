@@ -1,3 +1,5 @@
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -6,16 +8,22 @@ import pytest
 import torch
 from PIL import Image
 
+from messi.core import info
+from messi.core.documents import write_document
 from messi.core.errors import MessiError
+from messi.core.info import version
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data.datasets.rotated_colored_mnist import RotatedColoredMNIST
 from messi.data.image_files import to_picture
 from messi.diagnostics.routing import mean_routing_by_class
 from messi.engine.config import RunConfig, TrainingConfig
+from messi.engine.evaluate import evaluate_run
 from messi.engine.run import run
+from messi.estimator import DomainClassifier
 from messi.evaluation.model import Model, load
 from messi.models.encoder import EncoderConfig
+from messi.serving.export import export
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +139,20 @@ def test_a_checkpoint_is_not_taken_for_a_model(folder: RunDir, tmp_path: Path) -
     with pytest.raises(MessiError, match="is not a run folder"):
         load(tmp_path)
     Image.new("RGB", (4, 4)).save(tmp_path / "x.png")
-    with pytest.raises(MessiError, match="damaged, truncated or"):
-        load(tmp_path / "x.png")
+    (tmp_path / "t.csv").write_text("age,label\n40,a\n")
+    for name in ("x.png", "t.csv"):
+        for reader in (load, DomainClassifier.load, export):
+            with pytest.raises(MessiError, match="damaged, truncated or not a file of messi") as caught:
+                reader(tmp_path / name)
+            assert "Give the folder of a run or a model file; if this is one, restore it" in str(caught.value)
+            assert "last.safetensors" not in str(caught.value)
+
+
+def test_a_damaged_model_in_its_run_can_be_restored_or_trained_again(folder: RunDir, tmp_path: Path) -> None:
+    shutil.copytree(folder.path, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").write_bytes(folder.model.read_bytes()[:1000])
+    with pytest.raises(MessiError, match=r"Restore it from a copy; a run whose last.safetensors is removed starts"):
+        load(tmp_path / "run")
 
 
 @pytest.mark.parametrize("part", ["weight", "config", "task", "classes"])
@@ -151,6 +171,65 @@ def test_a_model_file_of_another_version_gives_one_sentence(part: str, folder: R
     with pytest.raises(MessiError, match=sentence) as caught:
         load(tmp_path / "old.safetensors")
     assert "\n" not in str(caught.value)
+
+
+NEWS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "setting": ("algorithm", {"new_option": 1}, "There is no setting of MESSI.Config named 'new_option'; available:"),
+    "similar setting": ("algorithm", {"num_expert": 1}, r"Did you mean 'num_experts'\? Use the version"),
+    "value": ("algorithm", {"num_experts": 0}, "num_experts must be at least 1, but is 0"),
+    "method": ("algorithm", {"name": "newer"}, "There is no algorithm named 'newer'; available:"),
+    "backbone": ("encoder", {"backbone": "newer_net"}, "There is no backbone named 'newer_net'"),
+}
+
+
+@pytest.mark.parametrize("news", NEWS)
+def test_settings_of_a_newer_version_are_refused_with_that_version(news: str, folder: RunDir, tmp_path: Path) -> None:
+    part, values, reason = NEWS[news]
+    tensors, description = read_tensors(folder.model)
+    description["config"][part] |= values
+    file = tmp_path / "new.safetensors"
+    sentence = rf"new\.safetensors was written by messi 9\.0\.0 and does not fit messi {version()}: .*{reason}"
+    write_tensors(file, tensors, {**description, "version": "9.0.0"})
+    for reader in (load, DomainClassifier.load):
+        with pytest.raises(MessiError, match=sentence) as caught:
+            reader(file)
+        assert "\n" not in str(caught.value)
+    for same_or_older in (version(), "0.1.9"):
+        write_tensors(file, tensors, {**description, "version": same_or_older})
+        with pytest.raises(MessiError, match=reason.removesuffix(" Use the version")) as caught:
+            load(file)
+        assert "was written by" not in str(caught.value)
+
+
+def test_a_training_setting_of_a_newer_version_is_only_needed_for_the_data_of_the_run(
+    folder: RunDir, tmp_path: Path
+) -> None:
+    tensors, description = read_tensors(folder.model)
+    description["config"]["training"]["new_option"] = 1
+    path = tmp_path / "run"
+    shutil.copytree(folder.path, path)
+    run_description = replace(folder.read_description(), config=description["config"], version="9.0.0")
+    write_document(path / "run.json", run_description)
+    description |= {"version": "9.0.0", "run": RunDir(path).identity()}
+    write_tensors(path / "model.safetensors", tensors, description)
+    write_document(path / "result.json", replace(folder.read_result(), files={}))
+    images = [torch.zeros(2, 28, 28, dtype=torch.uint8)]
+    assert load(path).predict(images).labels == load(folder.path).predict(images).labels
+    sentence = r"run was written by messi 9\.0\.0 and does not .* no setting of TrainingConfig named 'new_option'"
+    with pytest.raises(MessiError, match=sentence):
+        evaluate_run(path, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("ours", "other", "newer"),
+    [
+        ("0.2.0", "0.2.1", True), ("0.2.0", "0.10", True), ("0.2.0", "1", True), ("0.2.0.dev1", "0.3.0rc1", True),
+        ("0.2.0", "0.2.0", False), ("0.2.0", "0.1.9", False), ("0.2.0", "0.2", False), ("0.2.0", "next", False),
+    ],
+)  # fmt: skip
+def test_versions_are_compared_as_numbers(ours: str, other: str, newer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "version", lambda: ours)
+    assert info.is_newer(other) is newer
 
 
 def test_mean_routing_by_class_is_the_mean_over_the_examples_of_the_class() -> None:

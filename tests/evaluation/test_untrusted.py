@@ -67,6 +67,9 @@ def test_a_file_named_in_a_model_is_not_run(part: str, trained: RunDir, tmp_path
     named = str(tmp_path / "evil.py") if absolute else "evil.py"
     file = forged(trained, tmp_path / "model.safetensors", **{f"config__{part}__name": named})
     if part == "algorithm":
+        newer = forged(trained, tmp_path / "newer.safetensors", config__algorithm__name=named, version="9.0.0")
+        with pytest.raises(MessiError, match=r"^The algorithm 'evil' .* is only run if you name it"):
+            load(newer)
         with pytest.raises(MessiError, match=r"evil.* is only run if you name it: with --algorithm FILE"):
             load(file)
     evaluated = forged(trained, trained.model, **{f"config__{part}__name": named})

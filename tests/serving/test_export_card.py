@@ -1,19 +1,22 @@
 """The model card: what it says, and that its program runs as printed."""
 
 import contextlib
+import csv
 import io
 import json
 import re
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
 
-from messi.core.batch import Column
+from messi.core.batch import Column, InputSpec
 from messi.core.tensorfile import read_tensors, write_tensors
 from messi.data.features import encode, fit_spec
 from messi.evaluation.model import load
@@ -56,17 +59,21 @@ def test_the_program_of_a_card_answers_like_messi_predict(to: ExportFormat, chan
     assert np.abs(np.asarray(names["experts"]) - answers.experts.numpy()).max() < TOLERANCE  # type: ignore[union-attr]
 
 
+def save_table(path: Path, spec: InputSpec) -> Path:
+    """Write a model file that takes the columns of a table."""
+    save(path, "erm", "mlp", spec.shape)
+    tensors, description = read_tensors(path)
+    shown = [asdict(column) for column in spec.columns]
+    description["spec"] |= {"mean": spec.mean, "std": spec.std, "columns": shown}
+    write_tensors(path, tensors, description)
+    return path
+
+
 def test_the_program_of_a_card_encodes_rows_with_categories(tmp_path: Path) -> None:
     values = torch.tensor([[1.0, 0], [2, 1], [torch.nan, 0], [4, torch.nan]], dtype=torch.float64)
     columns = (Column("size"), Column("kind", ("red", "blue")))
     spec = fit_spec(values, torch.arange(4), columns, "standardise")
-    saved = save(tmp_path / "model.safetensors", "erm", "mlp", spec.shape)
-    tensors, description = read_tensors(saved)
-    shown = [
-        {"name": c.name, "categories": c.categories, "fill": c.fill, "indicator": c.indicator} for c in spec.columns
-    ]
-    description["spec"] |= {"mean": spec.mean, "std": spec.std, "columns": shown}
-    write_tensors(saved, tensors, description)
+    saved = save_table(tmp_path / "model.safetensors", spec)
     exported = export(saved, out=tmp_path / "one.onnx")
     model = load(saved)
     for given, cells in (
@@ -82,12 +89,61 @@ def test_the_program_of_a_card_encodes_rows_with_categories(tmp_path: Path) -> N
         assert np.abs(names["probabilities"] - wanted.numpy()).max() < TOLERANCE
 
 
+CSV = """size,kind,member,code
+1,red,True,10
+,blue,False,2
+2.5, red ,TRUE,
+-3e1,,,10
+NA,n/a,false,7
+4,Null,true,2
+ 7 ,green,nan,nan
+"""
+
+
+def test_the_program_of_a_card_reads_cells_like_messi_predict(tmp_path: Path) -> None:
+    """Truth values, whole numbers as floats, blanks, and missing values of every kind."""
+    values = torch.tensor([[1.0, 0, 0, 0], [2, 1, 1, 1], [torch.nan, 0, 0, 1], [4, 1, torch.nan, torch.nan]])
+    categories = {"kind": ("blue", "red"), "member": ("false", "true"), "code": ("2", "10")}
+    columns = (Column("size"), *(Column(name, texts) for name, texts in categories.items()))
+    spec = fit_spec(values.double(), torch.arange(4), columns, "standardise")
+    saved = save_table(tmp_path / "model.safetensors", spec)
+    exported = export(saved, out=tmp_path / "one.onnx")
+    with contextlib.chdir(tmp_path):
+        _, names = run_program(exported.card)
+    parsed, texts = pd.read_csv(io.StringIO(CSV)), pd.DataFrame(csv.DictReader(io.StringIO(CSV)))
+    assert {type(row["code"]) for row in parsed.to_dict("records")} == {float}
+    assert {type(row["size"]) for row in texts.to_dict("records")} == {str}
+    frames = [
+        parsed,
+        texts,
+        parsed.convert_dtypes(),
+        parsed[:2].astype({"size": np.float32, "code": int}),
+        pd.DataFrame(
+            {"size": [1, None], "kind": [None, "red"], "member": [True, "x"], "code": [10, "2"]}, dtype=object
+        ),
+    ]
+    for frame in frames:
+        wanted = load(saved).predict(frame).probabilities.numpy()
+        rows = np.array([names["encode"](row) for row in frame.to_dict("records")])
+        (found,) = names["session"].run(None, {"features": rows})
+        assert np.abs(found - wanted).max() < 1e-6
+        assert len(np.unique(wanted.round(4), axis=0)) > 1
+    for cell, same in (("10.0", "10"), ("-3.", "-3"), (0.1, "0.1"), ("0.10000000000000001", "0.1"), (1e22, "1e+22")):
+        assert names["text"](cell) == same
+    for code in ("007", "250.00", "1e3", "2.0.1", "None"):
+        assert names["text"](code) == code, "it may be a code that differs from the number"
+    with pytest.raises(ValueError, match="true"):
+        names["encode"]({"size": True})
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs on three domains, each held out once, and one more with another seed."""
+    """Runs on three domains of balanced classes, each held out once, and one more with another seed."""
     root = tmp_path_factory.mktemp("runs")
     rng = np.random.default_rng(0)
     features = rng.normal(size=(90, 3)).astype(np.float32)
+    for domain in range(3):
+        features[domain::3, 0] -= np.median(features[domain::3, 0])
     np.savez(root / "readings.npz", inputs=features, labels=(features[:, 0] > 0).astype(int), domains=np.arange(90) % 3)
     schedule = ("--steps", "4", "--evaluate-every", "2", "--batch-per-domain", "4", "--device", "cpu")
     for seed in ("0", "1"):
@@ -111,6 +167,32 @@ def test_a_card_has_the_accuracy_on_every_held_out_domain(runs: Path, tmp_path: 
     assert "| source domains (trained on) | `1`, `2` |" in text
     assert "selected by source_val" in text
     assert str(runs.parent) not in text
+
+
+def test_a_card_shows_what_accuracy_hides_only_if_classes_are_unbalanced(runs: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.tile(np.repeat([0, 1], [36, 4]), 3)
+    inputs = rng.normal(size=(120, 3)) + labels[:, None]
+    domains = np.repeat(["a", "b", "c"], 40)
+    np.savez(tmp_path / "rare.npz", inputs=inputs.astype(np.float32), labels=labels, domains=domains)
+    schedule = ("--steps", "20", "--evaluate-every", "10", "--batch-per-domain", "8", "--device", "cpu")
+    done = messi("train", "--data", "rare.npz", "--algorithm", "erm", *schedule, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = {path.name.split("_")[2]: path for path in (tmp_path / "runs").iterdir() if path.is_dir()}
+    text = export(found["a"], to="torch", out=tmp_path / "one.pt2").card.read_text()
+    assert "| held-out domain | accuracy % | Balanced % | Macro F1 % | Majority % | model |" in text
+    for domain, path in found.items():
+        result = json.loads((path / "result.json").read_text())
+        scores = result["class_scores"]["target"][domain]
+        shares = (scores[name] for name in ("balanced_accuracy", "macro_f1", "majority_share"))
+        cells = " | ".join(f"{100 * share:.1f}" for share in (result["target"][domain], *shares))
+        assert f"| `{domain}` | {cells} | {'this one' if domain == 'a' else 'another'}" in text
+    assert "| source domain, validation part | accuracy % | Balanced % | Macro F1 % | Majority % |" in text
+    assert "Majority: the share of the most frequent class" in text
+    run = next(path for path in runs.iterdir() if "_0_seed0" in path.name)
+    balanced = export(run, to="torch", out=tmp_path / "balanced.pt2").card.read_text()
+    assert "| held-out domain | accuracy % | model |" in balanced
+    assert "Majority" not in balanced
 
 
 def test_a_card_says_what_is_not_known(runs: Path, tmp_path: Path) -> None:

@@ -96,13 +96,14 @@ def test_moved_data_are_found_by_their_new_path(run: Path, image_run: Path, tmp_
     assert len(built.bank.points) == 24
     shutil.rmtree(tmp_path / "moved" / "paint" / "across")
     RunDir(run).novelty.unlink()
-    with pytest.raises(NoBankError, match="has changed since the run"):
+    with pytest.raises(NoBankError, match=r"The data of .* has changed since the run; serve the run folder, with"):
         known_domains(run, model, data=Folder(path=str(tmp_path / "moved")))
 
 
 def test_a_model_outside_of_its_run_is_served_without_a_warning(run: Path, tmp_path: Path) -> None:
     shutil.copy(run / "model.safetensors", tmp_path / "model.safetensors")
-    with pytest.raises(NoBankError, match="is a model outside of its run folder"):
+    sentence = r"is a model outside of its run folder; serve the run folder, with the data of the run unchanged"
+    with pytest.raises(NoBankError, match=sentence):
         known_domains(tmp_path / "model.safetensors", load(tmp_path / "model.safetensors"))
     assert not (tmp_path / "novelty.safetensors").exists()
 

@@ -76,6 +76,13 @@ def test_a_whole_number_is_the_same_category_whatever_the_other_rows_are(written
         (rows([1, "red", "1e999"]), 422, "The number in row 1 of the request, column 'weight, kg' is infinite or too"),
         (rows([10**400, "red", 1]), 422, "The number in row 1 of the request, column 'age' is infinite or too large"),
         (rows([True, "red", 1]), 422, "'true' in row 1 of the request, column 'age' is not a number"),
+        (
+            rows({"age": [1], "colour": "red", "weight, kg": 1}),
+            422,
+            "The value in row 1 of the request, column 'age' must be a number, but is a list; send a single value.",
+        ),
+        (rows([1, "red", 2], [1, "red", [2, 3]]), 422, "row 2 of the request, column 'weight, kg' must be a number"),
+        (rows([1, ["red"], 2]), 422, "row 1 of the request, column 'colour' must be text, but is a list"),
         (rows([1, {"a": 1}, 1]), 422, "Column 'colour' of the request has values of type struct"),
         (rows({"age": 1, "colour": "red", "weight, kg": 1}, {"age": 1}), 422, "Row 2 has other columns than row 1"),
         (rows([1, "red", 1], {"age": 1}), 422, "Rows must be all objects or all lists."),
@@ -122,7 +129,16 @@ def test_features_without_names_are_rows_of_numbers() -> None:
     assert (first.values.tolist(), second.values.tolist()) == ([1, 2, 3], [4, 5, 6])
     with pytest.raises(ProblemError, match="have no names; send rows as lists of 3 numbers"):
         read_json(rows({"a": 1}), PLAIN)
+    for listed in ([[1], 2, 3], [[1, 2], 3, 4]):
+        with pytest.raises(ProblemError, match="row 1 of the request, column '0' must be a number, but is a list"):
+            read_json(rows(listed), PLAIN)
     with pytest.raises(MessiError, match="'a' in row 1 of the request, column '0' is not a number"):
         read_csv(b"a,b,c\n1,2,3\n", PLAIN)
     assert read_csv(b"", PLAIN) == []
     assert math.isclose(float(first.values.sum()), 6)
+
+
+def test_the_numbers_of_a_vector_are_a_list() -> None:
+    spec = InputSpec((2,), (0.0, 0.0), (1.0, 1.0), (Column("embedding[0]"), Column("embedding[1]")))
+    (found,) = read_json(rows({"embedding": [3, 4]}), spec)
+    assert found.values.tolist() == [3, 4]

@@ -3,6 +3,7 @@
 import functools
 import os
 import platform
+import re
 from importlib import metadata
 
 _PACKAGES = ("messi-dg", "torch", "torchvision", "timm", "safetensors", "numpy", "pillow")
@@ -12,6 +13,12 @@ _PACKAGES = ("messi-dg", "torch", "torchvision", "timm", "safetensors", "numpy",
 def version() -> str:
     """Return the version of messi."""
     return metadata.version("messi-dg")
+
+
+def is_newer(other: str) -> bool:
+    """Return whether another version of messi, as a file states it, is newer than this one."""
+    stated, ours = (list(map(int, re.findall("[0-9]{1,9}", text)[:3])) for text in (other, version()))
+    return stated > ours
 
 
 @functools.cache  # each takes a millisecond, and an estimator asks in every fit

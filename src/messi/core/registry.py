@@ -16,6 +16,10 @@ from typing import Any
 from messi.core.errors import MessiError, unknown_name
 
 
+class UnnamedFileError(MessiError):
+    """An entry is defined in a user's own file, which is only run if the caller names it."""
+
+
 @dataclass(frozen=True)
 class Registry:
     """The entries of one package; each of its files defines one class of the same name."""
@@ -67,7 +71,7 @@ class Registry:
                         *(file, digest),
                     )
                 return str(file)
-        raise MessiError(
+        raise UnnamedFileError(
             f"The {self.kind} '{short_name(name)}' is defined in the file {name}, which is only run if you name it: "
             "with --algorithm FILE, or in Python with algorithm=FILE or files=[FILE]."
         )

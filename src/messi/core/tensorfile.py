@@ -93,9 +93,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             if whole and whole.result() != stated:
                 raise ValueError(MISMATCH)
     except _DAMAGE as error:
+        advice = "Give the folder of a run or a model file; if this is one, restore it from a copy."
+        if path.with_name("run.json").exists():  # so it is in the folder of a run
+            advice = "Restore it from a copy; a run whose last.safetensors is removed starts from the beginning."
         raise MessiError(
-            f"{path} is damaged, truncated or not a file of messi ({' '.join(str(error).split())}). "
-            "Restore it from a copy; a run whose last.safetensors is removed starts from the beginning."
+            f"{path} is damaged, truncated or not a file of messi ({' '.join(str(error).split())}). {advice}"
         ) from error
     return tensors, description
 

@@ -24,7 +24,7 @@ from messi.data.splits import Split
 from messi.engine.build import loader_of, pick_device, placed, split_of
 from messi.engine.config import RunConfig
 from messi.evaluation.measure import evaluation_records, predict_role
-from messi.evaluation.model import Model, load
+from messi.evaluation.model import Model, load, naming_versions
 
 _HELD_OUT: tuple[Role, ...] = ("source_val", "unseen_val", "source_test", "target")
 
@@ -50,7 +50,7 @@ def evaluate_run(
     folder = _finished_run(path)
     examples = _load_for(model, data, chosen)
     if examples.fingerprint == model.description.data:
-        config = dataclasses.replace(_config(model, algorithm), data=data)
+        config = dataclasses.replace(_config(path, model, algorithm), data=data)
         return _measure(model, _loader_of_run(model, config, examples, chosen), _HELD_OUT)
     sealed = _opened(encoded(_fitted(model, examples), model.spec), _recognised(model, folder, examples))
     return _measure(model, Loader(data=sealed, spec=model.spec, device=chosen), ("train", *_HELD_OUT))
@@ -88,8 +88,10 @@ def reopen(
     chosen = pick_device(device)
     model = load(path, device=chosen, precision=precision, algorithm=algorithm)
     if _finished_run(path) is None:
-        raise MessiError(f"{path} is a model outside of its run folder; name the data to evaluate it on with --data.")
-    config = _config(model, algorithm)
+        raise MessiError(
+            f"{path} is a model outside of its run folder;", "name the data to evaluate it on with --data."
+        )
+    config = _config(path, model, algorithm)
     config = dataclasses.replace(config, data=data) if data else config
     place = getattr(config.data, "path", None)
     if place and not Path(place).exists():
@@ -100,15 +102,17 @@ def reopen(
     examples = load_data(config.data, chosen)
     if examples.fingerprint != model.description.data:
         raise MessiError(
-            f"The data of {path} has changed since the run; name it with --data to evaluate the model on the changed "
-            "data: examples that the run has seen are then listed in their original role."
+            f"The data of {path} has changed since the run;",
+            "name it with --data to evaluate the model on the changed data: examples that the run has seen are then "
+            "listed in their original role.",
         )
     return model, _loader_of_run(model, config, examples, chosen)
 
 
-def _config(model: Model, algorithm: Path | None) -> RunConfig:
+def _config(path: Path, model: Model, algorithm: Path | None) -> RunConfig:
     """Return the config of the run that trained a model."""
-    return RunConfig.from_dict(model.description.config, files=() if algorithm is None else (algorithm,))
+    with naming_versions(path, model.description.version):
+        return RunConfig.from_dict(model.description.config, files=() if algorithm is None else (algorithm,))
 
 
 def _finished_run(path: Path) -> RunDir | None:

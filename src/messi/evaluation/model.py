@@ -1,7 +1,8 @@
 """A trained model in one file: weights, method, class names and preprocessing; loading it does not require its run."""
 
 import typing
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -17,8 +18,9 @@ from messi.algorithms.common.inference import choose_precision
 from messi.core.batch import InputSpec, Task
 from messi.core.documents import parse_document
 from messi.core.errors import MessiError
-from messi.core.info import version
+from messi.core.info import is_newer, version
 from messi.core.precision import StatedPrecision
+from messi.core.registry import UnnamedFileError
 from messi.core.run_documents import Count, ExpectedAccuracy, RunDescription
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, write_tensors
@@ -236,7 +238,8 @@ def load(
     path = Path(path)
     tensors, description = read_model(RunDir(path)) if path.is_dir() else read_model_file(path)
     try:
-        model = _rebuilt(tensors, description, files=() if algorithm is None else (algorithm,))
+        with naming_versions(path, description.version):
+            model = _rebuilt(tensors, description, files=() if algorithm is None else (algorithm,))
     except MessiError:
         raise
     except Exception as error:  # a network with inconsistent settings may raise anything
@@ -288,10 +291,24 @@ def _described(
         raise _misfit(path, values.get("version"), error) from error
 
 
+@contextmanager
+def naming_versions(path: Path, written_by: str) -> Iterator[None]:
+    """State the version that wrote a model in an error about its settings, if that version is newer than this one."""
+    try:
+        yield
+    except UnnamedFileError:  # no other version would help
+        raise
+    except MessiError as error:
+        if not is_newer(written_by):
+            raise
+        raise _misfit(path, written_by, error) from error
+
+
 def _misfit(path: Path, written_by: object, error: Exception) -> MessiError:
+    reason = " ".join(str(error).split()).rstrip(".")
     return MessiError(
         f"{path} was written by messi {written_by} and does not fit messi {version()}: "
-        f"{' '.join(str(error).split()).rstrip('.')}. Use the version that wrote it, or train again."
+        f"{reason}{'' if reason.endswith('?') else '.'} Use the version that wrote it, or train again."
     )
 
 

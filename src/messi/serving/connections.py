@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import socket
 
+import h11
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
@@ -15,7 +16,7 @@ def connections(seconds: float) -> type[H11Protocol]:
     """Return the connections of a server whose requests take at most ``seconds``.
 
     uvicorn closes a connection that is silent after an answer. These close also when the header of a request does not
-    arrive, or when the client does not take its answer.
+    arrive, or when the client does not take its answer. A request that is not HTTP gets the error that others get.
     """
 
     class BoundedConnection(H11Protocol):
@@ -36,6 +37,18 @@ def connections(seconds: float) -> type[H11Protocol]:
                 self.transport.abort()
             else:
                 self._check = self.loop.call_later(seconds, self._end_if_stuck, now, now is before)
+
+        def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (that of uvicorn, without advice)
+            """Refuse what is not HTTP in JSON, like every other request; uvicorn answers in plain text."""
+            reply = problem_reply(400, "The request is not valid HTTP; check its headers, such as Content-Length.")
+            headers = [*reply.raw_headers, (b"connection", b"close")]
+            for event in (
+                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+                h11.Data(data=bytes(reply.body)),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+            self.transport.close()
 
     return BoundedConnection
 

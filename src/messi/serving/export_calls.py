@@ -1,5 +1,6 @@
 """How to call an exported file, as it stands in its card: a few lines of Python without messi."""
 
+from messi.data.cells import MISSING
 from messi.data.image_files import LONGEST_SIDE
 from messi.serving.export_facts import Facts
 from messi.serving.export_inputs import raw_columns
@@ -25,24 +26,40 @@ def read(path):
 _ENCODE = '''columns = json.loads(metadata["columns"])
 
 
+def text(value):
+    """Return a cell as text, or None if it is missing; True becomes "true", and 10.0 and "10.0" become "10"."""
+    if value is None or type(value).__name__ == "NAType":  # the latter is pandas.NA
+        return None
+    value = f"{{value:.17g}}" if isinstance(value, (float, np.floating)) else str(value).strip()
+    if value.lower() in {missing}:
+        return None
+    if value.lower() in ("true", "false"):
+        return value.lower()
+    decimal = re.fullmatch(r"(-?(?:0|[1-9][0-9]*))[.]([0-9]*)", value)
+    if decimal and decimal[2] in ("", "0"):
+        return decimal[1]
+    return repr(float(value)) if decimal and value == f"{{float(value):.17g}}" else value
+
+
 def encode(row):
     """Return a row of numbers; a category becomes its index, or -1 if it is not known."""
     cells = []
     for column in columns:
-        value, names = row.get(column["name"]), column["categories"]
-        if value is None or value != value:
+        value = text(row.get(column["name"]))
+        if value is None:
             cells.append(np.nan)
-        elif names is None:
+        elif column["categories"] is None:
             cells.append(float(value))
         else:
-            cells.append(names.index(str(value)) if str(value) in names else -1)
+            names = [text(name) for name in column["categories"]]
+            cells.append(names.index(value) if value in names else -1)
     return cells
 
 
-row = {column["name"]: None for column in columns}  # your values; None is missing
+row = {{column["name"]: None for column in columns}}  # your values; None is missing
 '''
 _ONNX = """import json
-
+{standard}
 import numpy as np
 import onnxruntime
 {imports}
@@ -54,7 +71,7 @@ classes = json.loads(metadata["classes"])
 print(classes[probabilities[0].argmax()], probabilities[0].max())
 """
 _TORCH = """import json
-
+{standard}
 import numpy as np
 import torch
 {imports}
@@ -72,15 +89,17 @@ print(classes[int(probabilities[0].argmax())], float(probabilities[0].max()))
 def call(facts: Facts, to: str, file: str) -> str:
     """Return the description of inputs and outputs, and a program."""
     shape, columns = facts.model.spec.shape, raw_columns(facts.model.spec) if len(facts.model.spec.shape) == 1 else ()
-    imports = read = ""
+    imports = read = standard = ""
     if len(shape) == 3:
         imports, example = "from PIL import Image, ImageOps\n", 'read("photo.jpg")[None]'
         read = _READ.format(longest=LONGEST_SIDE, mode="L" if shape[0] == 1 else "RGB", channels=shape[0])
     elif [column.name for column in columns] != [str(place) for place in range(len(columns))]:
-        read, example = _ENCODE, "np.array([encode(row)], dtype=np.float64)"
+        read, standard = _ENCODE.format(missing=MISSING), "import re\n"
+        example = "np.array([encode(row)], dtype=np.float64)"
     else:
         example = f"np.zeros((1, {len(columns)}), dtype=np.{_dtype(facts)})"
     program = (_ONNX if to == "onnx" else _TORCH).format(
+        standard=standard,
         imports=imports,
         read=read,
         file=file,

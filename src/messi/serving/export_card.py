@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Iterable
+from typing import Literal
 
+from messi.core.run_documents import Result
 from messi.core.text import printable
+from messi.reports.class_scores import CLASS_SCORES, EXPLANATION
 from messi.serving.export_calls import call
 from messi.serving.export_facts import Facts, licences, published
 
@@ -58,16 +61,18 @@ def _accuracy(facts: Facts) -> str:
             "domain they were measured on; this model was then trained on all domains."
         )
     if result and result.target:
-        own = [(_code(domain), f"{100 * accuracy:.1f}", "this one") for domain, accuracy in result.target.items()]
+        own = [(*_scores(result, "target", domain), "this one") for domain in result.target]
         others = [
-            (_code(domain), f"{100 * accuracy:.1f}", "another, trained in the same way without this domain")
-            for domain, accuracy in facts.others.items()
+            (*_scores(other, "target", domain), "another, trained in the same way without this domain")
+            for domain, other in facts.others.items()
         ]
-        parts.append(_table(("held-out domain", "accuracy %", "model"), own + others))
+        parts.append(_table(("held-out domain", *_score_names(result), "model"), own + others))
         parts.append(f"Measured once, after the model was selected, on this part of the domain: {result.target_part}.")
     if result and result.source_val:
-        validated = [(_code(domain), f"{100 * accuracy:.1f}") for domain, accuracy in result.source_val.items()]
-        parts.append(_table(("source domain, validation part", "accuracy %"), validated))
+        validated = [_scores(result, "source_val", domain) for domain in result.source_val]
+        parts.append(_table(("source domain, validation part", *_score_names(result)), validated))
+    if result and result.class_scores:
+        parts.append(f"The classes are unbalanced, and accuracy favours frequent ones. {EXPLANATION}.")
     if not (known.expected or (result and result.target)):
         parts.append(
             "The accuracy on a new domain is **not known**: no held-out domain was measured with this model"
@@ -76,6 +81,18 @@ def _accuracy(facts: Facts) -> str:
     elif not known.expected and len(result.target if result else ()) + len(facts.others) < 2:
         parts.append("One held-out domain says little about the next one; no others were measured.")
     return "\n\n".join(parts)
+
+
+def _score_names(result: Result) -> tuple[str, ...]:
+    """Return the heads of the columns of scores; accuracy alone if the classes are balanced."""
+    return ("accuracy %", *(column.name for column in CLASS_SCORES.values() if result.class_scores))
+
+
+def _scores(result: Result, role: Literal["target", "source_val"], domain: str) -> tuple[str, ...]:
+    """Return the name of a domain and its scores in percent."""
+    accuracy, scores = getattr(result, role)[domain], result.class_scores.get(role, {}).get(domain)
+    shares = (accuracy, *(getattr(scores, name) for name in CLASS_SCORES if scores))
+    return (_code(domain), *(f"{100 * share:.1f}" for share in shares))
 
 
 def _training(facts: Facts) -> str:

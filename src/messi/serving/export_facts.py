@@ -29,8 +29,8 @@ class Facts:
     """The names of the network's outputs."""
     licence: str
     result: Result | None = None
-    others: Mapping[str, float] = field(default_factory=dict)
-    """The accuracy on domains that the runs next to this one held out, with the same settings and data."""
+    others: Mapping[str, Result] = field(default_factory=dict)
+    """The results of the runs next to this one with the same settings and data, by the domain that they held out."""
 
     @classmethod
     def of(cls, run: Path, model: Model, licence: str | None) -> "Facts":
@@ -114,18 +114,19 @@ def published(data: str) -> Manifest | None:
         return None
 
 
-def _held_out_by_others(folder: RunDir) -> dict[str, float]:
-    """Return the accuracy on domains that the runs next to a run held out, if they only differ in that."""
-    ours, found = folder.read_description(), {}
+def _held_out_by_others(folder: RunDir) -> dict[str, Result]:
+    """Return the results of the runs next to a run by the domain that they held out, if they only differ in that."""
+    ours, found = folder.read_description(), dict[str, Result]()
     for place in runs_inside(folder.path.resolve().parent):
         other = RunDir(place)
         try:
             theirs = other.read_description()
             if other.state() == "done" and _differ_in_target_only(ours, theirs):
-                found.update(other.read_result().target)
+                result = other.read_result()
+                found |= dict.fromkeys(result.target, result)
         except MessiError:  # a damaged run is no part of this model
             continue
-    return {domain: accuracy for domain, accuracy in found.items() if domain not in ours.target}
+    return {domain: result for domain, result in found.items() if domain not in ours.target}
 
 
 def _differ_in_target_only(ours: RunDescription, theirs: RunDescription) -> bool:

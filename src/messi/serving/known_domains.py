@@ -78,7 +78,8 @@ def known_domains(
         device = str(next(model.algorithm.parameters()).device)
         _, loader = reopen(path, device=device, algorithm=algorithm, data=data)
     except MessiError as error:
-        raise NoBankError(str(error)) from error
+        advice = "serve the run folder, with the data of the run unchanged in its place or named with --data."
+        raise NoBankError(error.problem, advice if error.advice else "") from error
     found = _build(model, loader)
     description = NoveltyDescription(
         version=version(), model=weights, names=found.names, threshold=found.threshold, quality=found.quality

@@ -54,7 +54,9 @@ def _encoded(rows: Sequence[_Row], spec: InputSpec) -> list[ReadyInput]:
     if not rows:
         return []
     columns = spec.columns or tuple(Column(str(place)) for place in range(spec.shape[0]))
-    cells = {name: _arrow(values) for name, values in _by_column(rows, columns, named=bool(spec.columns)).items()}
+    by_column = _by_column(rows, columns, named=bool(spec.columns))
+    _require_no_lists(by_column, columns)
+    cells = {name: _arrow(values) for name, values in by_column.items()}
     raw = read_known(cells, columns, _REQUEST)
     encoded = encode(raw.values, spec, raw.columns if spec.columns else ())
     notes = _unseen_categories(raw, {column.name: column.categories for column in spec.columns})
@@ -81,6 +83,16 @@ def _by_column(rows: Sequence[_Row], columns: Sequence[Column], *, named: bool) 
     if twice := next((name for name in plain if plain.count(name) > 1), None):
         raise ProblemError(422, f"The rows have several columns named '{twice}'; every column needs its own name.")
     return {name: [row[place] for row in listed] for place, name in enumerate(plain)}
+
+
+def _require_no_lists(cells: Mapping[str, list[Any]], columns: Sequence[Column]) -> None:
+    """Raise if a cell of a column of the model is a list; those of a vector have other names, such as ``x[0]``."""
+    for column in columns:
+        for row, value in enumerate(cells.get(column.name, ())):
+            if isinstance(value, list):
+                kind = "a number" if column.categories is None else "text"
+                cell = _REQUEST.cell(row, column.name)
+                raise ProblemError(422, f"The value in {cell} must be {kind}, but is a list; send a single value.")
 
 
 def _arrow(values: list[Any]) -> pyarrow.ChunkedArray:

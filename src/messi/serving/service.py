@@ -30,7 +30,7 @@ _ABOUT = (
     "columns have names. null or an empty cell is a missing value. Other columns are ignored."
 )
 _PROBLEMS = {
-    400: "The body is malformed.",
+    400: "The request or its body is malformed.",
     408: "The body did not arrive in time.",
     413: "The body or the number of inputs is too large.",
     415: "The model does not take this kind of content.",
