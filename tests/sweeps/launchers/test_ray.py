@@ -80,10 +80,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch.setenv("MESSI_HOME", str(tmp_path_factory.mktemp("node")))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         arguments = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+        on_sigterm = signal.getsignal(signal.SIGTERM)
         started = cluster_utils.Cluster(initialize_head=True, head_node_args=arguments)
         started.add_node(num_cpus=1, object_store_memory=80 * 2**20)
         yield started
         started.shutdown()
+        signal.signal(signal.SIGTERM, on_sigterm)
 
 
 @pytest.fixture

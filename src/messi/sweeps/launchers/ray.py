@@ -91,23 +91,23 @@ class Ray(Launcher):
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported unless the user wants it
         local = {"address": "local", "include_dashboard": False}
-        on_sigterm = signal.getsignal(signal.SIGTERM)
-        try:
-            if self.address:
-                _require_answer(self.address)
-            place = {"address": self.address} if self.address else local
-            ray.init(**place, log_to_driver=False, logging_level=logging.ERROR)
-        except (OSError, RuntimeError, ValueError) as error:
-            what = f"The Ray cluster {self.address} cannot be reached" if self.address else "Ray could not be started"
-            raise MessiError(
-                f"{what} ({' '.join(str(error).split())}); check --address and that 'ray status' works."
-            ) from error
-        try:
-            yield ray
-        finally:
-            ray.shutdown()
-            if signal.getsignal(signal.SIGTERM) != on_sigterm:
-                signal.signal(signal.SIGTERM, on_sigterm)  # Ray leaves its own handler behind
+        with _keep_sigterm():
+            try:
+                if self.address:
+                    _require_answer(self.address)
+                place = {"address": self.address} if self.address else local
+                ray.init(**place, log_to_driver=False, logging_level=logging.ERROR)
+            except (OSError, RuntimeError, ValueError) as error:
+                what = "Ray could not be started"
+                if self.address:
+                    what = f"The Ray cluster {self.address} cannot be reached"
+                raise MessiError(
+                    f"{what} ({' '.join(str(error).split())}); check --address and that 'ray status' works."
+                ) from error
+            try:
+                yield ray
+            finally:
+                ray.shutdown()
 
     def _gpus(self, ray: Any) -> float:
         if self.gpus_per_run is not None:
@@ -129,6 +129,17 @@ class Ray(Launcher):
                 f"lower {options}, or add a node."
             )
         return min(room, self.at_a_time or room)
+
+
+@contextlib.contextmanager
+def _keep_sigterm() -> Iterator[None]:
+    """Restore the handler of SIGTERM after the block: Ray leaves its own behind."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) != before:  # never so in other threads, which may not change it
+            signal.signal(signal.SIGTERM, before)
 
 
 def _nodes(ray: Any) -> list[dict[str, float]]:
