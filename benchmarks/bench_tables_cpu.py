@@ -7,7 +7,6 @@ encoding are first compared with those of pandas and scikit-learn, which are tim
 a new process, above that of one that only imports messi. Only messi names the row and column of a bad cell.
 """
 
-import resource
 import subprocess
 import sys
 import tempfile
@@ -50,9 +49,15 @@ def load_alone(path: str) -> None:
     import pyarrow.compute as pc  # noqa: PLC0415
 
     pc.utf8_lower(["x"])
-    before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+    before = memory("VmRSS")
     FeatureTable(path=path).load()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000 - before)
+    print(memory("VmHWM") - before)
+
+
+def memory(kind: str) -> float:
+    """Return the present (VmRSS) or peak (VmHWM) memory of this process in MB; getrusage's peak is the parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1000 for line in lines if line.startswith(kind))
 
 
 def seconds(work: Callable[[], object]) -> tuple[float, float]:
@@ -98,7 +103,7 @@ def main() -> None:
             "encode": seconds(lambda: encode(inputs, spec, examples.columns)),
             "encode, scikit-learn": seconds(lambda: theirs.transform(features)),
         }
-        memory = {
+        peaks = {
             name: float(
                 subprocess.run(  # noqa: S603 (its own code)
                     [sys.executable, "-c", _MEMORY.format(str(folder / name))],
@@ -114,7 +119,7 @@ def main() -> None:
         size = (folder / "t.csv").stat().st_size / 1e6
         lines += [
             "",
-            f"The CSV file has {size:.0f} MB. Memory: " + ", ".join(f"{n} {m:.0f} MB" for n, m in memory.items()),
+            f"The CSV file has {size:.0f} MB. Memory: " + ", ".join(f"{n} {m:.0f} MB" for n, m in peaks.items()),
         ]
     title = f"{ROWS:,} rows, {NUMBERS} columns of numbers and {CATEGORIES} of categories"
     show("\n".join(lines), name="tables_cpu", title=title, save=options.save)
