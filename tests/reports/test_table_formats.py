@@ -8,7 +8,7 @@ import pytest
 
 from messi.reports.statistics import Summary
 from messi.reports.table import Cell, Column, Row, Table
-from messi.reports.table_formats import as_csv, escape, html, latex, markdown
+from messi.reports.table_formats import as_csv, escape, html, latex, markdown, without_escapes
 
 from .table_sample import HOSTILE, PROVENANCE, TABLE, hostile_table
 
@@ -124,6 +124,12 @@ def test_latex() -> None:
     assert text.count("\\midrule") == 2
     assert "[1] seed 2: out of memory" in text
     assert "Selection: source\\_val." in text
+
+
+@pytest.mark.parametrize("name", ["erm_swad", "a\\_b", "x*y|[z]<w>~$`", "plain"])
+def test_a_terminal_shows_names_as_they_are(name: str) -> None:
+    table = replace(TABLE, title=name)
+    assert without_escapes(markdown(table)).startswith(f"## {name}\n")
 
 
 @pytest.mark.parametrize("table", [TABLE, hostile_table()])

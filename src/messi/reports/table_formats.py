@@ -18,6 +18,8 @@ _NEEDS = (
     "% Needs \\usepackage{booktabs,amsmath,adjustbox} and \\usepackage[table]{xcolor}.\n"
     "\\providecommand{\\ms}[1]{\\ensuremath{\\pm #1}}"
 )
+_MARKDOWN = r"[\\`*_\[\]<>|~$]"
+"""Characters that Markdown gives a meaning."""
 _SPECIAL = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\\": "\\textbackslash{}",
     "~": "\\textasciitilde{}",
@@ -131,8 +133,13 @@ def _markdown_line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def without_escapes(markdown: str) -> str:
+    """Return Markdown without the backslashes before special characters, for a terminal."""
+    return re.sub(rf"\\({_MARKDOWN})", r"\1", markdown)
+
+
 def _markdown_escape(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]<>|~$])", r"\\\1", " ".join(text.split()))
+    return re.sub(rf"({_MARKDOWN})", r"\\\1", " ".join(text.split()))
 
 
 def _latex_rows(table: Table, row: Row) -> str:

@@ -16,6 +16,7 @@ from messi.cli.common.progress import data_progress
 from messi.core.config import OPEN
 from messi.core.text import last_line
 from messi.engine.config import RunConfig, TrainingConfig
+from messi.reports.table_formats import without_escapes
 from messi.studies.common.base import Study
 from messi.studies.common.execute import count_left, execute
 from messi.studies.common.hold_out import find_data_set
@@ -95,7 +96,7 @@ def run_study(study: Study, out: Path, execution: Execution) -> int:
         say(f"{left} of {len(outcomes)} runs are left to their jobs; repeat the command for the results")
         return 0
     written = write_results(study, outcomes, out)
-    say(*written.document.split("\n"), *written.left_out)
+    say(*without_escapes(written.document).split("\n"), *written.left_out)
     say(f"tables  {out / 'tables'}")
     say(f"report  {out / 'report.html'}")
     failed = [outcome for outcome in outcomes if outcome.state == "failed"]
