@@ -16,10 +16,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
 from messi.core.errors import MessiError
 from messi.core.registry import short_name
-from messi.data.cells import FRAME, from_frame, read_frame, read_rows
+from messi.data.cells import read_rows
 from messi.data.datasets.common.given import GivenData, Labels
 from messi.data.examples import Examples, digest, require_not_infinite
 from messi.data.features import Rows
+from messi.data.frames import FRAME, from_frame, read_frame
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.in_memory import train_in_memory
 from messi.engine.recipes import RECIPES, Recipe

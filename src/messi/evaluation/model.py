@@ -145,7 +145,7 @@ class Model:
         elif isinstance(inputs, Sequence | np.ndarray):
             features = self._numbers(inputs)
         else:
-            from messi.data.cells import read_frame  # noqa: PLC0415 (slow to import, and needed only here)
+            from messi.data.frames import read_frame  # noqa: PLC0415 (slow to import, and needed only here)
 
             return read_frame(inputs, self.spec.columns)
         if features.dim() == 2:  # another shape is refused when it is encoded
