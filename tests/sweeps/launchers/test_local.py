@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -241,11 +242,20 @@ def test_a_worker_exits_quietly_when_the_plan_no_longer_listens(
     """For example after Ctrl-C at the very end of a run, which is then finished."""
     never = "messi.sweeps.launchers.common.run_process._stop_with_parent"  # the parent is that of the tests
     monkeypatch.setattr(never, lambda: None)
+    monkeypatch.setattr(logging.getLogger("messi"), "handlers", [])
     ours, theirs = multiprocessing.Pipe()
     ours.send((config().to_dict(), str(tmp_path / "run"), {}))
     ours.close()
     _work(theirs, "cpu", 1)
     assert RunDir(tmp_path / "run").state() == "done"
+
+
+def test_a_note_names_its_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    training = TrainingConfig(steps=4, evaluate_every=2, averaging="swad")
+    plan = Plan(tmp_path / "plan", [planned(seed, training=training) for seed in (0, 1)])
+    launch(plan)
+    lines = [line for line in capfd.readouterr().err.splitlines() if "SWAD found no valley" in line]
+    assert [line.partition(": ")[0] for line in lines] == [plan.path(run).name for run in plan.runs]
 
 
 def test_runs_share_the_threads_of_the_plan_and_finished_runs_need_no_data(tmp_path: Path) -> None:

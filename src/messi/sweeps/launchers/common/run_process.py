@@ -1,6 +1,7 @@
 """A process that does one run after another, and so loads torch only once."""
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -11,6 +12,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from messi.core.text import printable
 from messi.engine.interrupt import Interrupted
 
 _AFTER_SIGNAL = 128
@@ -74,14 +76,27 @@ def _work(tasks: Connection, device: str, threads: int) -> None:
     from messi.sweeps.one_run import do_run  # noqa: PLC0415
 
     torch.set_num_threads(threads)
+    notes = _NotesOfRun()
+    logging.getLogger("messi").handlers = [notes]
     try:
         while True:
             planned, folder, elsewhere = tasks.recv()
+            notes.run = Path(folder).name
             tasks.send(do_run(planned, folder, device, **elsewhere))
     except Interrupted as interrupted:
         sys.exit(_AFTER_SIGNAL + interrupted.signal)
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return  # no more runs, or the user interrupted the plan: the last run is finished or has saved a checkpoint
+
+
+class _NotesOfRun(logging.StreamHandler):  # type: ignore[type-arg]  # of text, like standard error
+    """Writes messi's log to standard error and names the run, because several runs write there."""
+
+    run = ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a line."""
+        return printable(f"{self.run}: {record.getMessage()}")
 
 
 def _stop_with_parent() -> None:
