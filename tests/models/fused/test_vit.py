@@ -122,10 +122,11 @@ def test_on_a_cpu_the_first_token_attends_with_weights_that_low_rank_changes_wer
     """Merging registers the weight of a layer again, after its bias."""
     model, images = network(48).cpu(), rand(2, 3, 48, 48).cpu()
     before = vit.encode_on_cpu(model, images)
+    torch.manual_seed(0)
     adapt(model, 2)
     for module in model.modules():
         if isinstance(module, LowRank):
-            nn.init.normal_(module.up, std=0.1)
+            nn.init.normal_(module.up, std=1.0)
     expected = model(images)
     assert relative_error(expected, before) > 0.1
     merge(model)
