@@ -23,7 +23,7 @@ from messi.data.features import Rows
 from messi.data.frames import FRAME, from_frame, read_frame
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.in_memory import train_in_memory
-from messi.engine.recipes import RECIPES, Recipe
+from messi.engine.recipes import Recipe, recipe_for_method
 from messi.evaluation.model import Answers, load, save_model
 from messi.models.encoder import EncoderConfig
 
@@ -216,10 +216,7 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         return config
 
     def _recipe(self) -> Recipe | None:
-        """Return the recipe that is named; a name that is also a method is the method."""
-        if not isinstance(self.algorithm, str) or self.algorithm in ALGORITHMS.names():
-            return None
-        return RECIPES.get(self.algorithm)
+        return recipe_for_method(self.algorithm) if isinstance(self.algorithm, str) else None
 
     def _averaging(self) -> Any:
         if self.averaging is not None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from messi.algorithms.common.base import AlgorithmConfig
+from messi.algorithms.common.base import ALGORITHMS, AlgorithmConfig
 from messi.algorithms.erm import ERM
 from messi.algorithms.messi import MESSI
 from messi.core.config import Config
@@ -63,6 +63,11 @@ def find_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
     return RECIPES[name]
+
+
+def recipe_for_method(name: str) -> Recipe | None:
+    """Return the recipe that is named where a method may be named, too; a name of both is that of the method."""
+    return None if name in ALGORITHMS.names() else RECIPES.get(name)
 
 
 def default_recipe(data: DataConfig, encoder: EncoderConfig) -> str:

@@ -12,7 +12,7 @@ from messi.core.config import from_text
 from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import short_name
 from messi.engine.config import RunConfig
-from messi.engine.recipes import RECIPES
+from messi.engine.recipes import recipe_for_method
 from messi.engine.settings import setting_types, with_settings
 
 _WRITTEN = re.compile(r"(?P<name>.*?)(?P<settings>(\s+\w+=\S+)*)\s*")
@@ -38,10 +38,7 @@ def with_method(text: str, config: RunConfig) -> RunConfig:
 
 
 def method_and_settings(text: str) -> tuple[type[AlgorithmConfig], dict[str, Any]]:
-    """Return the config class of a method and the values that are stated, among them those of a recipe.
-
-    A name that is both a method and a recipe is the method.
-    """
+    """Return the config class of a method and the values that are stated, among them those of a recipe."""
     name, written = name_and_settings(text)
     kind, stated = _find(name)
     types = setting_types(kind)
@@ -79,7 +76,7 @@ def permit_methods(methods: Sequence[str], files: Collection[str | Path]) -> Non
 
 def _find(name: str) -> tuple[type[AlgorithmConfig], dict[str, Any]]:
     """Return the config class of a method or a recipe, and the settings that a recipe states."""
-    recipe = None if name in ALGORITHMS.names() else RECIPES.get(name)
+    recipe = recipe_for_method(name)
     return (type(recipe.algorithm), recipe.settings) if recipe else (ALGORITHMS.config(name), {})
 
 
