@@ -2,86 +2,48 @@
 
 Claim: none of the paper's. The rule, written before the first run: the recipe is fixed beforehand, from source domains
 alone (``recipe_screening`` is the first stage), and nothing is chosen from these tables. Earlier trials had already
-looked at the targets of PACS and of the digits, and the tables say so; ``--study own`` confirms the recipe on data at
-which nobody has looked. All runs of a study have the same schedule, and "+ averaging" is another method with the
-recipe's whole training part, so one difference of the table shows what averaging gives, one what the experts add, and
-one what the alignment adds.
-Command: messi reproduce recipe --weights FOLDER, then --study digits --digits FOLDER, then --study few_digits, then
---study own --folder DATA; each with its own --out
+looked at the targets of PACS and of the digits, and the tables say so; ``recipe_confirmation`` uses data at which
+nobody has looked. All runs of a study have the same schedule, and "+ averaging" is another method with the recipe's
+whole training part, so one difference of the table shows what averaging gives, one what the experts add, and one what
+the alignment adds.
+Command: messi reproduce recipe --weights FOLDER, then --study digits --digits FOLDER, then --study few_digits, each
+with its own --out
 Cost: for every seed, 28 runs of 5,000 steps on PACS, 48 of 600 steps on digits, 6 of 300 steps on few digits.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from messi.algorithms.common.base import AlgorithmConfig
-from messi.algorithms.coral import CORAL
-from messi.algorithms.erm import ERM
-from messi.algorithms.gmoe import GMoE
-from messi.core.errors import MessiError
-from messi.data.datasets.common.base import ImageData
-from messi.data.find import data_label, find_data
-from messi.data.progress import LogProgress
 from messi.engine.config import RunConfig, TrainingConfig
 from messi.engine.leave_one_out import runs_of
-from messi.engine.recipes import RECIPES
 from messi.experiments.common.ablation import Ablation
-from messi.experiments.common.benchmarks import in_folder
 from messi.experiments.common.comparison import Comparison
 from messi.experiments.common.growth import BUDGET
 from messi.experiments.common.methods import DEIT_TI, backbone_title, pretrained
+from messi.experiments.common.recipe_arms import (
+    COMPARISONS,
+    EVALUATIONS,
+    Arm,
+    arms_on,
+    check_arms,
+    describe_recipe,
+)
 from messi.experiments.common.recipe_digits import DIGITS_BACKBONE, Digits, digits_data, digits_schedule
-from messi.models.encoder import SMALL, EncoderConfig
+from messi.models.encoder import EncoderConfig
 from messi.reports.plan_page import Section
 from messi.reports.table import Column, Provenance, Row, Table
 from messi.studies.common.results import Results
 from messi.studies.common.tables import DIFFERENCE_COLUMNS, difference_cells, difference_explanation, learned
 from messi.sweeps.plan import PlannedRun
 
-Study = Literal["pacs", "digits", "few_digits", "own"]
-Arm = Literal[
-    "ERM",
-    "ERM + averaging",
-    "CORAL + averaging",
-    "GMoE + averaging",
-    "recipe without alignment",
-    "MESSI, paper",
-    "MESSI, recipe",
-]
-RECIPE = "messi_swad"
-"""The recipe under study, by its name in ``engine/recipes.py``."""
+Study = Literal["pacs", "digits", "few_digits"]
 NUMBERS = (3, 5, 7, 9, 11, 13, 15, 17)
 """K, the numbers of source domains, as in ``domain_growth``."""
-EVALUATIONS = 50
-"""In every run on PACS or own data: SWAD averages between evaluations."""
-
-
-COMPARISONS = (
-    Comparison("averaging", "ERM + averaging", "ERM"),
-    Comparison("experts", "recipe without alignment", "ERM + averaging"),
-    Comparison("alignment", "MESSI, recipe", "recipe without alignment"),
-    Comparison("experts and alignment", "MESSI, recipe", "ERM + averaging"),
-    Comparison("recipe instead of paper", "MESSI, recipe", "MESSI, paper"),
-)
 WHOLE = Comparison("everything", "MESSI, recipe", "ERM")
 """On digits also for every number of source domains."""
-
-
-def all_arms() -> dict[Arm, tuple[AlgorithmConfig, TrainingConfig]]:
-    """Return the method and the stated training settings of every arm."""
-    recipe, paper, plain = RECIPES[RECIPE], RECIPES["paper"], TrainingConfig()
-    unaligned: dict[str, Any] = {"ssi_weight": 0.0}
-    return {
-        "ERM": (ERM.Config(), plain),
-        "ERM + averaging": (ERM.Config(), recipe.training),
-        "CORAL + averaging": (CORAL.Config(), recipe.training),
-        "GMoE + averaging": (GMoE.Config(), recipe.training),
-        "recipe without alignment": (dataclasses.replace(recipe.algorithm, **unaligned), recipe.training),
-        "MESSI, paper": (paper.algorithm, paper.training),
-        "MESSI, recipe": (recipe.algorithm, recipe.training),
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,25 +60,17 @@ class Recipe(Ablation):
     )
 
     study: Study = "pacs"
-    """Data: PACS, Rotated-Colored MNIST with all digits or with the 5,000 embedded ones, or your own."""
+    """Data: PACS, or Rotated-Colored MNIST with all digits or with the 5,000 embedded ones."""
     arms: tuple[Arm, ...] = ()
     """Only these arms; by default all that the network allows."""
     digits: str = "download"
     """MNIST for --study digits: 'download', an .npz file, or a folder with its four files."""
-    folder: str | None = None
-    """Data for --study own: anything that 'messi train --data' accepts, such as a folder or office_home."""
     backbone: str = DEIT_TI
     """A timm model, by default DeiT-Ti/16; the digits have their own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self._study == "own" and self.folder is None:
-            raise MessiError("--study own requires --folder: a path or name that 'messi train --data' accepts.")
-        if "GMoE + averaging" in self.arms and self._backbone in SMALL:
-            raise MessiError(
-                f"The arm 'GMoE + averaging' requires a vision transformer, but the backbone is {self._backbone}; "
-                "omit it from --arms."
-            )
+        check_arms(self._backbone, self.arms)
 
     def runs(self) -> list[PlannedRun]:
         """Return a run for every seed, target (on digits: number of source domains) and arm."""
@@ -156,8 +110,6 @@ class Recipe(Ablation):
 
     @property
     def _title(self) -> str:
-        if self._study == "own":
-            return data_label(find_data(str(self.folder)))
         return "PACS" if self._study == "pacs" else "Rotated-Colored MNIST"
 
     @property
@@ -165,9 +117,7 @@ class Recipe(Ablation):
         return DIGITS_BACKBONE[self._study] if self._study in ("digits", "few_digits") else self.backbone
 
     def _arms(self) -> Mapping[Arm, tuple[AlgorithmConfig, TrainingConfig]]:
-        small = self._backbone in SMALL
-        chosen = self.arms or [arm for arm in all_arms() if not (small and arm == "GMoE + averaging")]
-        return {arm: settings for arm, settings in all_arms().items() if arm in chosen}
+        return arms_on(self._backbone, self.arms)
 
     def _tasks(self) -> dict[str, RunConfig]:
         """Return what every arm is run on, with the schedule, by the label of the tables."""
@@ -176,17 +126,12 @@ class Recipe(Ablation):
         if self._study == "few_digits":
             task = self._digits(self._study, 9)
             return {task.target[0]: task}
-        if self._study == "pacs":
-            benchmark = self.benchmark("pacs")
-            data, domains = benchmark.config(self.path), list(benchmark.targets)
-        else:
-            data = in_folder(find_data(str(self.folder)), self.path)
-            domains = list((data.listing(LogProgress()) if isinstance(data, ImageData) else data.load()).domain_names)
-        run = RunConfig(data=data, encoder=pretrained(self.backbone, self.weights))
+        benchmark = self.benchmark("pacs")
+        run = RunConfig(data=benchmark.config(self.path), encoder=pretrained(self.backbone, self.weights))
         steps = self.steps or run.resolved().training.steps
         schedule = TrainingConfig(steps=steps, evaluate_every=max(steps // EVALUATIONS, 1))
-        tasks = runs_of(dataclasses.replace(run, training=schedule), domains)
-        return {"+".join(task.target) or "official": task for task in tasks}
+        tasks = runs_of(dataclasses.replace(run, training=schedule), list(benchmark.targets))
+        return {"+".join(task.target): task for task in tasks}
 
     def _digits(self, study: Digits, number: int) -> RunConfig:
         data = digits_data(study, self.digits, number=number)
@@ -216,13 +161,10 @@ class Recipe(Ablation):
         )
 
     def _explanation(self, results: Results) -> str:
-        recipe, every = RECIPES[RECIPE], results.outcomes[0].run.config.training.evaluate_every
-        settings = ", ".join(f"{key} {value}" for key, value in recipe.settings.items())
-        seen = "" if self._study == "own" else ". Earlier trials had already looked at these targets"
+        every = results.outcomes[0].run.config.training.evaluate_every
         return (
-            f"In percent. The recipe is {recipe.algorithm.name} with {settings or 'its defaults'}; '+ averaging' is "
-            f"another method with the recipe's training settings. All runs are evaluated every {every} steps{seen}. "
-            "The recipe was fixed before, and nothing is chosen from this table"
+            f"In percent. {describe_recipe()}. All runs are evaluated every {every} steps. Earlier trials had already "
+            "looked at these targets. The recipe was fixed before, and nothing is chosen from this table"
         )
 
     def _differences(self, results: Results) -> Table:
