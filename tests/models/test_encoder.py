@@ -1,3 +1,4 @@
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -5,7 +6,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from messi.core.errors import MessiError
 from messi.models.encoder import SMALL, EncoderConfig
@@ -239,13 +240,55 @@ def test_convolutions_on_a_cpu_get_channels_last_and_give_the_same_function(
 
 
 @pytest.mark.parametrize(("backbone", "size", "last"), [("small_cnn", 28, False), ("test_resnet", 64, True)])
-def test_in_bfloat16_on_a_cpu_group_norm_gets_channels_first(backbone: str, size: int, last: bool) -> None:
+def test_in_bfloat16_on_a_cpu_narrow_norms_get_channels_first(backbone: str, size: int, last: bool) -> None:
     encoder = EncoderConfig(backbone=backbone, pretrained=False).build((3, size, size))
     norm = next(one for one in encoder.modules() if isinstance(one, nn.GroupNorm | nn.BatchNorm2d))
-    orders = []
-    norm.register_forward_pre_hook(
-        lambda _, inputs: orders.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
-    )
+    orders = seen_orders([norm])
     with torch.autocast("cpu", torch.bfloat16):
         encoder(torch.randn(4, 3, size, size))
     assert orders == [last and torch.backends.mkldnn.is_available()]
+
+
+@pytest.mark.parametrize(
+    ("backbone", "expected"), [("small_cnn", [False, True, True, True]), ("tiny_cnn", [False, False, False])]
+)
+def test_in_bfloat16_on_a_cpu_the_order_changes_after_the_last_narrow_norm(backbone: str, expected: list[bool]) -> None:
+    """Convolutions after it get channels last; function and gradient are those of the layers one after another."""
+    torch.manual_seed(0)
+    encoder, images = EncoderConfig(backbone=backbone).build((2, 28, 28)), torch.randn(8, 2, 28, 28)
+    layers = [module for module in encoder.modules() if not list(module.children())]
+    orders = seen_orders([layer for layer in layers if isinstance(layer, nn.Conv2d)])
+    target = torch.randn(8, encoder.width)
+
+    def gradient(features: Tensor) -> Tensor:
+        encoder.zero_grad()
+        ((features - target) ** 2).mean().backward()
+        return torch.cat([weight.grad.flatten() for weight in encoder.parameters() if weight.grad is not None])
+
+    exact = encoder(images)
+    exact_gradient = gradient(exact)
+    orders.clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        changed = encoder(images)
+    assert orders == [one and torch.backends.mkldnn.is_available() for one in expected]
+    changed_gradient = gradient(changed)
+    with torch.autocast("cpu", torch.bfloat16):
+        plain = functools.reduce(lambda maps, layer: layer(maps), layers, images)
+    plain_gradient = gradient(plain)
+    for ours, theirs, truth in ((changed, plain, exact), (changed_gradient, plain_gradient, exact_gradient)):
+        error, allowed = ((one.float() - truth).norm() for one in (ours, theirs))
+        assert error <= 1.1 * allowed  # as accurate as before
+        assert (ours - theirs).norm() <= allowed  # and equal up to rounding
+
+
+def seen_orders(layers: list[nn.Module]) -> list[bool]:
+    """Return a list that will state, for every call of a layer, whether its input has channels last only."""
+    orders: list[bool] = []
+
+    def note(_layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        maps = inputs[0]
+        orders.append(maps.is_contiguous(memory_format=torch.channels_last) and not maps.is_contiguous())
+
+    for layer in layers:
+        layer.register_forward_pre_hook(note)
+    return orders

@@ -253,7 +253,8 @@ class Encoder(nn.Module):
     def _encode(self, inputs: Tensor) -> Tensor:
         if self.tuning.kind == "head" and inputs.dim() == 2:
             return inputs
-        # In bfloat16 on a CPU, torch normalises narrow groups of channels several times slower with channels last.
+        # In bfloat16 on a CPU, torch normalises narrow groups of channels several times slower with channels last;
+        # small_cnn changes the order after them.
         slow = self._group_norm and torch.is_autocast_enabled("cpu")
         if inputs.device.type in self._channels_last and not slow and not torch.compiler.is_compiling():
             inputs = inputs.contiguous(memory_format=torch.channels_last)
