@@ -1,11 +1,15 @@
 """LFME: experts for one domain each, and the network that they guide."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
+from messi.algorithms.common.base import LossAlgorithm
+from messi.algorithms.erm import ERM
 from messi.algorithms.lfme import LFME
 from messi.core.batch import Batch, Task
 from messi.engine.stepper import AdamStepper, OptimizerConfig, total
@@ -102,3 +106,19 @@ def test_a_step_can_be_captured_if_every_batch_contains_every_domain() -> None:
         algorithm.loss(make_batch(domains))
         phases.append(algorithm.phase(2))
     assert phases == [None, "all", None]
+
+
+def test_a_step_has_twice_the_arithmetic_of_erm() -> None:
+    """Whatever the number of experts: every image passes through the network and the expert of its domain."""
+    task = Task(input_shape=(3, 160, 160), num_classes=4, num_domains=3)
+    encoder, batch = EncoderConfig(backbone="test_vit", pretrained=False), make_batch([0, 1, 2] * 2)
+    batch = dataclasses.replace(batch, inputs=torch.randn(6, 3, 160, 160))
+
+    def operations(algorithm: LossAlgorithm) -> int:
+        with FlopCounterMode(display=False) as counter:
+            total(algorithm.loss(batch)).backward()
+        return counter.get_total_flops()
+
+    erm = operations(ERM(ERM.Config(), task=task, encoder=encoder))
+    assert erm > 0
+    assert operations(LFME(LFME.Config(), task=task, encoder=encoder)) == 2 * erm
