@@ -25,6 +25,11 @@ TRAINED = {
     "readings_pacs": (10, ["readings_pacs", "readings_pacs_differences"], []),
     "recipe": (6, ["recipe_few_digits", "recipe_few_digits_differences", "recipe_few_digits_learned"], []),
     "recipe_choice": (4, ["recipe_choice_few_digits", "recipe_choice_few_digits_differences"], []),
+    "recipe_confirmation": (
+        20,
+        ["recipe_confirmation", "recipe_confirmation_differences", "recipe_confirmation_learned"],
+        [],
+    ),
     "recipe_heads": (16, ["recipe_heads_accuracy", "recipe_heads_validation", "recipe_heads_differences"], []),
     "recipe_screening": (12, ["recipe_screening_few_digits_2", "recipe_screening_few_digits_2_runs"], []),
     "routing": (2, [], ["routing_0_seed0", "routing_75_seed0"]),
