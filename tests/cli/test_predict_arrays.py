@@ -22,6 +22,7 @@ DOMAINS, LABELS = np.repeat(["a", "b", "c"], 8), np.tile(["x", "y"], 12)
 
 
 def train(folder: Path, inputs: np.ndarray, labels: np.ndarray = LABELS, image_size: int | None = None) -> Path:
+    folder.mkdir(exist_ok=True)
     np.savez(folder / "data.npz", inputs=inputs, labels=labels, domains=DOMAINS)
     config = RunConfig(
         data=Arrays(path=str(folder / "data.npz")),
@@ -129,6 +130,17 @@ def test_a_single_class_in_training_is_reported(tmp_path: Path, caplog: pytest.L
     assert single.startswith("All training examples have the class 'even', so the model can only answer this class")
     assert "--label " in single
     assert "--labels-array " in single
+
+
+def test_quantities_and_identifiers_as_labels_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    many, decimals, few = ([f"{(place % n) / 8:.3f}" for place in range(24)] for n in (24, 14, 10))
+    for labels in ([f"p{place}" for place in range(24)], many, decimals):
+        caplog.clear()
+        train(tmp_path / labels[-1], FEATURES, np.array(labels))
+        assert any("which look like quantities or identifiers" in record.message for record in caplog.records), labels
+    caplog.clear()
+    train(tmp_path / "few", FEATURES, np.array(few))
+    assert not any("quantities" in record.message for record in caplog.records)
 
 
 def test_training_prints_the_size_that_images_are_resized_to(

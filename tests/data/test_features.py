@@ -12,7 +12,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from messi.core.batch import Column, InputSpec
 from messi.core.errors import MessiError
-from messi.data.features import UNSEEN, constant_features, encode, fit_spec, require_consistent
+from messi.data.features import UNSEEN, constant_features, encode, fit_spec, require_consistent, row_numbers
 
 RANDOM = np.random.default_rng(0)
 TRAIN = torch.arange(0, 40_000, 2)
@@ -153,3 +153,14 @@ def test_a_wrong_number_of_features_is_named() -> None:
 def test_a_spec_that_contradicts_itself_is_refused(spec: InputSpec) -> None:
     with pytest.raises(ValueError, match="features"):
         require_consistent(spec)
+
+
+def test_columns_that_number_the_examples_are_found() -> None:
+    order = torch.from_numpy(RANDOM.permutation(20)).double()
+    repeated, gap, halves, few_missing = order.clone(), order.clone(), order + 0.5, order.clone()
+    repeated[0], gap[order == 19], few_missing[3] = repeated[1], 20, math.nan
+    given = {"id": order + 1001, "r": repeated, "gap": gap, "halves": halves, "missing": few_missing, "kind": order}
+    columns = [Column(name, KINDS if name == "kind" else None) for name in given]
+    values = torch.stack(list(given.values()), dim=1)
+    assert row_numbers(values, columns) == ["id"]
+    assert row_numbers(order[order < 19, None], [Column("id")]) == [], "too few rows to tell"

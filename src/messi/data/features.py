@@ -20,6 +20,8 @@ from messi.data.images import Images
 
 _CHUNK = 16_384
 """Rows that are processed at a time. The last bits of the statistics depend on it."""
+_FEWEST_NUMBERED = 20
+"""In fewer rows, a quantity may happen to have consecutive numbers."""
 UNSEEN = -1.0
 """Stored in place of the index of a category that the model does not know."""
 
@@ -146,6 +148,18 @@ def constant_features(values: Tensor, train: Tensor, columns: Sequence[Column] =
     for rows in train.split(_CHUNK):
         same &= ((values[rows] == first) | (values[rows].isnan() & first.isnan())).all(0)
     return [columns[place].name if columns else str(place) for place in same.nonzero().flatten().tolist()]
+
+
+def row_numbers(values: Tensor, columns: Sequence[Column]) -> list[str]:
+    """Return the names of the columns that number the examples: whole numbers, each once, without a gap."""
+    found = []
+    for place, column in enumerate(columns):
+        numbers = values[:, place]
+        if column.categories is None and len(numbers) >= _FEWEST_NUMBERED and numbers.isfinite().all():
+            steps = numbers.double().sort().values.diff()
+            if bool((steps == 1).all()) and float(numbers[0]).is_integer():
+                found.append(column.name)
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Build the parts of training and of a run from a config: device, split, data, sampler, model, optimizer."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 import torch
@@ -19,7 +20,7 @@ from messi.core.seeding import derive_seed
 from messi.core.tensorfile import tensors_checksum
 from messi.core.text import first_few
 from messi.data.examples import Examples, domain_indices
-from messi.data.features import constant_features, encoded, fit_spec
+from messi.data.features import constant_features, encoded, fit_spec, row_numbers
 from messi.data.images import Images
 from messi.data.loader import Loader
 from messi.data.placement import place
@@ -41,6 +42,10 @@ from messi.engine.stepper import AdamStepper
 from messi.evaluation.selection import ORACLE, RULES
 from messi.models.encoder import Encoder
 from messi.models.lora import plain_state
+
+_MANY = 10
+"""So many classes may well have few examples each, if there are few examples."""
+_DECIMALS = re.compile(r"-?[0-9]*\.[0-9]*[1-9]")
 
 
 def build_run(  # noqa: PLR0913 (all that a run can be given)
@@ -161,6 +166,11 @@ def fitted_spec(config: RunConfig, examples: Examples, split: Split) -> InputSpe
             "Some features have the same value in all training examples, so the model learns nothing from them: "
             f"{first_few(names, 10)}."
         )
+    if names := row_numbers(examples.inputs, examples.columns):
+        LogProgress().noted(
+            "Some features number the examples, as identifiers do, which the model cannot use on new data: "
+            f"{first_few(names, 10)}. Leave them out, in a table with --ignore."
+        )
     return fit_spec(examples.inputs, train, examples.columns, examples.scaling)
 
 
@@ -213,6 +223,13 @@ def _note_classes(examples: Examples, split: Split) -> None:
             f"All training examples have the class '{examples.classes[only]}', so the model can only answer this class "
             "and its accuracy means nothing: train on two classes or more. In a table, --label names the column of the "
             "classes; in an .npz file, --labels-array names their array."
+        )
+    number, names = sum(map(len, split.train.values())), [examples.classes[label] for label in sorted(trained)]
+    if len(trained) > _MANY and (2 * len(trained) > number or any(map(_DECIMALS.fullmatch, names))):
+        LogProgress().noted(
+            f"The {number:,} training examples have {len(trained):,} classes, such as '{names[-1]}', which look like "
+            "quantities or identifiers: the model needs several examples of each class. Give classes as labels, such "
+            "as ranges of a quantity."
         )
     unseen: dict[str, list[str]] = {}
     for domain, indices in split.target.items():
