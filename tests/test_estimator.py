@@ -374,6 +374,12 @@ def test_bad_parameters_and_inputs_are_one_sentence(data: tuple[Any, Any, Any]) 
             messi.DomainClassifier(**parameters).fit(x, y)
     with pytest.raises(ValueError, match=r"takes a table of features.*messi\.run"):
         messi.DomainClassifier().fit(np.zeros((4, 8, 8, 3), np.uint8), [0, 1, 0, 1])
+    for domains, problem in (
+        (np.array(["a", 1, "b"], object), "domains must all be numbers or all be text, but are of the types int, str"),
+        (np.zeros((3, 2)), r"domains must have the shape \[3\], one per row of X, but has \[3, 2\]"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            messi.DomainClassifier().fit([[1.0], [2.0], [3.0]], [0, 1, 0], domains=domains)
     with pytest.raises(ValueError, match="infinity"):
         messi.DomainClassifier().fit([[np.inf], [0.0]], [0, 1])
     for many in (x.astype(float) * 1e200, pd.DataFrame(x.astype(float) * 1e200, columns=list("abcdefgh"))):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import Tags, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import Tags, check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -287,10 +287,17 @@ def _frame_rows(frame: pd.DataFrame) -> Rows:
 
 def _distinct(domains: Any, number: int) -> tuple[Any, Any]:
     """Return the distinct domains and the index of each example's; a single one stands for all examples."""
-    domains = np.full(number, domains) if isinstance(domains, str) else column_or_1d(domains)
+    domains = np.full(number, domains) if isinstance(domains, str) else np.asarray(domains)
+    if domains.shape not in ((number,), (number, 1)):
+        raise ValueError(f"domains must have the shape [{number}], one per row of X, but has {list(domains.shape)}.")
+    domains = domains.ravel()
     if missing := np.flatnonzero(pd.isna(domains)).tolist():
         raise ValueError(f"domains must not be missing, but that of row {missing[0]}, counted from 0, is.")
-    return np.unique(domains, return_inverse=True)
+    try:
+        return np.unique(domains, return_inverse=True)
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(domain).__name__ for domain in domains}))
+        raise ValueError(f"domains must all be numbers or all be text, but are of the types {kinds}.") from error
 
 
 def _plain(value: Any) -> Any:
