@@ -117,7 +117,7 @@ def test_a_step_has_twice_the_arithmetic_of_erm() -> None:
     def operations(algorithm: LossAlgorithm) -> int:
         with FlopCounterMode(display=False) as counter:
             total(algorithm.loss(batch)).backward()
-        return counter.get_total_flops()
+        return int(counter.get_total_flops())
 
     erm = operations(ERM(ERM.Config(), task=task, encoder=encoder))
     assert erm > 0

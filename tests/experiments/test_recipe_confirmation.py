@@ -78,7 +78,7 @@ def test_effects_are_shown_on_every_set_and_over_sets(sets: tuple[str, str], tmp
 
     def accuracy(*heads: str) -> float | None:
         found = cell_of(accuracies, "MESSI, recipe", *heads).ours
-        return found and round(found.mean, 6)
+        return None if found is None else round(found.mean, 6)
 
     assert [accuracy("one", "b"), accuracy("one", MEAN), accuracy("two", MEAN)] == [53.0, 53.0, 57.0]
     assert accuracy(ALL, MEAN) == 55.0, "sets count equally, not domains"

@@ -55,7 +55,7 @@ class SWAD(Averager):
             reason = f"was below {LEARNED * self._chance:.3f}, which is {LEARNED:.0%} of the loss of a guess"
         logging.getLogger("messi").warning(
             "SWAD found no valley and averages only the steps since the second to last evaluation: no validation loss "
-            "%s. Train for more steps, or evaluate more often with --evaluate-every.",
+            "%s. Train for more steps, or evaluate more often.",
             reason,
         )
         return self._finished[-1]
