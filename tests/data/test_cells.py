@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import unicodedata
 
 import numpy as np
 import pandas
@@ -159,6 +160,8 @@ def test_lists_are_one_column_per_place() -> None:
             None,
             r"Column 'c' of t.csv has dates or times; convert it to numbers or text, or",
         ),
+        (["2026-11-19", "2026-1-2T10:00"], None, r"has dates or times, such as '2026-1-2T10:00'; .* or keep it as cat"),
+        (["19.11.2026", "1/2/2026", ""], None, r"Column 'c' of t.csv has dates or times, .* --categories c\."),
         (["a", "x" * 1001], None, r"text in row 3 of t.csv, column 'c' has more than 1,000 characters, which is too"),
         ([{"a": 1}], None, r"Column 'c' of t.csv has values of type struct"),
         ([b"x"], None, r"has values of type binary"),
@@ -175,6 +178,25 @@ def test_a_column_with_many_categories_is_kept_if_it_is_named() -> None:
     assert len(rows.columns[0].categories or ()) == 300
     assert len(read([f"p{i % 100}" for i in range(999)]).columns[0].categories or ()) == 100
     assert len(read(["a", "b", "c"]).columns[0].categories or ()) == 3, "few texts need not be repeated"
+
+
+def test_dates_are_categories_if_they_are_named_and_so_are_months() -> None:
+    days = ["2026-11-19", "2026-11-20"]
+    assert read(days, named=["c"]).columns[0].categories == tuple(days)
+    assert read([*days, "never"]).columns[0].categories == (*days, "never")
+    assert read(["2026-11", "2026-12"]).columns[0].categories == ("2026-11", "2026-12")
+
+
+def test_composed_and_decomposed_characters_are_the_same() -> None:
+    decomposed, composed = (unicodedata.normalize(form, "größe") for form in ("NFD", "NFC"))
+    assert decomposed != composed
+    rows = read([decomposed, composed, "b"])
+    assert (rows.columns[0].categories, floats(rows)) == (("b", composed), [1, 1, 0])
+    assert read_names(cells([decomposed, composed, "b"]), "label", SOURCE)[0] == ("b", composed)
+    for stored in (decomposed, composed):  # models of earlier versions may have either
+        known = read_known({composed: cells([composed, decomposed])}, [Column(stored, ("b", stored))], SOURCE)
+        assert known.columns == (Column(stored, (stored,)),)
+        assert floats(known) == [0, 0]
 
 
 def test_columns_of_a_model_are_found_by_name_and_keep_their_kind() -> None:

@@ -35,6 +35,7 @@ def test_a_data_frame_of_any_types_is_read() -> None:
         ("a", None), ("b", ("x", "y")), ("m", ("z", "1")), ("t", ("false", "true")), ("5", None),
     ]  # fmt: skip
     assert rows.values.nan_to_num(-99).tolist() == [[1, 0, 1, 1, 0.5], [-99, 1, 0, 0, 1], [3, 0, 0, 1, 2]]
+    assert read_frame(pandas.DataFrame({"e\u0301": [1]}), ()).columns[0].name == "é"
     with pytest.raises(MessiError, match=r"'y' in row 1 of the data frame, counted from 0, column 'b' is not a number"):
         read_frame(frame.assign(b=["1", "y", "3"]), (Column("b"),))
 

@@ -1,6 +1,7 @@
 """Which domains are held out: in turn, by official splits, and for data of unusual shapes."""
 
 import dataclasses
+import unicodedata
 from contextlib import closing
 from pathlib import Path
 
@@ -55,6 +56,15 @@ def test_named_targets_and_no_target_are_one_run_each() -> None:
     assert targets(config_of(("b1", "a2"))) == [("b1", "a2")]
     assert targets(config_of(("none",))) == [()]
     assert targets(config_of(("none",)), ("none", "other")) == [("none",)], "a domain may have that name"
+
+
+def test_names_are_found_in_composed_and_decomposed_characters() -> None:
+    stored, typed = (unicodedata.normalize(form, "Köln") for form in ("NFD", "NFC"))
+    (one,) = runs_of(config_of((typed,)), (stored, "b"))
+    assert one.target == (stored,), "as in the data"
+    (one,) = runs_of(config_of(sources=("b",)), (stored, "b"))
+    assert one.target == (stored,)
+    assert targets(config_of((typed,)), (stored, typed, "b")) == [(typed,)], "unless both exist"
 
 
 def test_if_only_sources_are_named_all_other_domains_are_the_target() -> None:

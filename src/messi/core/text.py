@@ -1,6 +1,7 @@
 """Text for people: names that cannot control a terminal, spreadsheet cells, short lists, amounts."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -11,6 +12,19 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa:
 def printable(text: str) -> str:
     r"""Make control characters visible, such as ``\x1b``: names of files, classes and domains may contain them."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def plain_name(text: str) -> str:
+    """Return a name in the one spelling of equal names: no blanks around it, composed characters.
+
+    An "é" may also be stored as an "e" and an accent, which looks the same; file systems and spreadsheets differ in it.
+    """
+    return unicodedata.normalize("NFC", text.strip())
+
+
+def as_spelled(name: str, known: Sequence[str]) -> str:
+    """Return a known name as it is spelled there; another name as it is."""
+    return name if name in known else next((one for one in known if plain_name(one) == plain_name(name)), name)
 
 
 def spreadsheet_cell(value: object) -> object:

@@ -13,7 +13,7 @@ import torch
 
 from messi.core.batch import Column
 from messi.core.errors import MessiError
-from messi.core.text import first_few
+from messi.core.text import first_few, plain_name
 from messi.data.features import Rows
 from messi.data.listing import by_number
 
@@ -28,6 +28,8 @@ _FEW = 10
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _INFINITE = r"(?i)^[+-]?inf(inity)?$"
 _DECIMAL = re.compile(r"(-?(?:0|[1-9][0-9]*))\.([0-9]*)")
+_DATE = re.compile(r"([0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.][0-9]{4})([T ].*)?")
+"""A day and perhaps a time. A year and a month, such as 2026-11, may well be a category."""
 _LARGEST = float(np.finfo(np.float32).max)
 Kind = Literal["numbers", "categories"]
 Cells = Mapping[str, "pyarrow.ChunkedArray"]
@@ -76,15 +78,15 @@ def read_known(cells: Cells, wanted: Sequence[Column], source: Source) -> Rows:
     """Return the columns that a model takes, found by name, with the kinds that they had in training."""
     places: dict[str, Kind] = {}
     for column in wanted:
-        # All readers remove blanks around names; the names in models of earlier versions may have some.
-        name = column.name if column.name.strip() in cells else _vector(column.name)
-        if name.strip() not in cells:
+        # All readers change names in this way; those in models of earlier versions may be as they were in the table.
+        name = column.name if plain_name(column.name) in cells else _vector(column.name)
+        if plain_name(name) not in cells:
             raise MessiError(
                 f"The feature '{name}' is missing in {source.name}; its columns are: {first_few(list(cells), 10)}."
             )
         places[name] = "numbers" if column.categories is None else "categories"
     categories = {column.name: column.categories or () for column in wanted}
-    chosen = {name: cells[name.strip()] for name in places}
+    chosen = {name: cells[plain_name(name)] for name in places}
     return read_rows(chosen, source, kinds=places, named=places, categories=categories)
 
 
@@ -95,7 +97,7 @@ def read_names(column: "pyarrow.ChunkedArray", name: str, source: Source) -> tup
     if pc.any(empty).as_py():
         raise MessiError(f"An empty cell in {source.cell(pc.index(empty, True).as_py(), name)}; fill it in.")
     _require_short(texts, name, source)
-    names, indices = _sorted_codes(texts)
+    names, indices = _sorted_codes(texts, plain_name)
     return names, torch.from_numpy(indices).long()
 
 
@@ -185,6 +187,12 @@ class _Reader:
             return own.get(text, own.get(name, name))
 
         names, indices = _sorted_codes(texts, spelled)
+        if not self.named and names and all(map(_DATE.fullmatch, names)):
+            raise MessiError(
+                f"Column '{self.name}' of {self.source.name} has dates or times, such as '{names[0][:40]}';",
+                f"convert it to numbers, leave it out with --ignore {self.name}, or keep it as categories with "
+                f"--categories {self.name}.",
+            )
         repeated = 2 * len(names) <= (indices >= 0).sum() or len(names) <= _FEW
         if not self.named and (len(names) > MOST_CATEGORIES or not repeated):
             raise MessiError(
@@ -197,7 +205,8 @@ class _Reader:
 
 
 def _as_category(text: str) -> str:
-    """Return a category that is a decimal number in the one spelling of that number."""
+    """Return a category with composed characters, and a decimal number in the one spelling of that number."""
+    text = plain_name(text)
     # pandas writes a whole number as 10.0 if another cell of its column is missing. Only this spelling, and 10., is
     # taken for 10, because 007, 1e3, 250.00 and 2.0.1 may be codes.
     found = _DECIMAL.fullmatch(text)
@@ -262,9 +271,7 @@ def _without_missing(texts: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":
     return pc.if_else(missing, pyarrow.scalar(None, texts.type), texts)
 
 
-def _sorted_codes(
-    texts: "pyarrow.ChunkedArray", spelling: Callable[[str], str] = str
-) -> tuple[tuple[str, ...], np.ndarray]:
+def _sorted_codes(texts: "pyarrow.ChunkedArray", spelling: Callable[[str], str]) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the distinct names in order, and the index of each row's name; -1 where the text is missing."""
     encoded = texts.combine_chunks().dictionary_encode()
     found = [spelling(text) for text in encoded.dictionary.to_pylist()]

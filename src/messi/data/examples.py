@@ -10,6 +10,7 @@ from torch import Tensor
 
 from messi.core.batch import Column, InputSpec
 from messi.core.errors import MessiError, unknown_name
+from messi.core.text import as_spelled
 from messi.data.images import Images
 
 Scaling = Literal["standardise", "none"]
@@ -96,6 +97,7 @@ def _refuse(bad: Tensor, problem: str) -> None:
 
 def domain_indices(examples: Examples, names: Sequence[str]) -> list[int]:
     """Return the indices of domains by name."""
+    names = [as_spelled(name, examples.domain_names) for name in names]
     for name in names:
         if name not in examples.domain_names:
             raise unknown_name("domain", name, examples.domain_names)

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow
 
 from messi.core.batch import Column
+from messi.core.text import plain_name
 from messi.data.cells import Source, read_known, read_rows
 from messi.data.datasets.common.tables import require_distinct
 from messi.data.features import Rows
@@ -20,8 +21,8 @@ def read_frame(frame: Any, wanted: Sequence[Column]) -> Rows:
 
 
 def from_frame(frame: Any) -> dict[str, "pyarrow.ChunkedArray"]:
-    """Return the columns of a pandas data frame by name, without the blanks around names."""
-    names = [str(name).strip() for name in frame.columns]
+    """Return the columns of a pandas data frame by name."""
+    names = [plain_name(str(name)) for name in frame.columns]
     require_distinct(names, "The data frame")
     columns = {}
     for name, (_, values) in zip(names, frame.items(), strict=True):

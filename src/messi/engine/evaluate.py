@@ -13,6 +13,7 @@ from messi.core.precision import StatedPrecision
 from messi.core.records import EvaluationRecord, Role
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors, tensors_checksum
+from messi.core.text import as_spelled
 from messi.data.datasets.common.base import DataConfig
 from messi.data.datasets.feature_table import FeatureTable
 from messi.data.examples import Examples
@@ -154,7 +155,8 @@ def _recognised(model: Model, folder: RunDir | None, examples: Examples) -> Spli
 
 def _fitted(model: Model, examples: Examples) -> Examples:
     """Return the examples with labels that index the model's classes; refuse inputs that it cannot process."""
-    for name in examples.classes:
+    classes = [as_spelled(name, model.classes) for name in examples.classes]
+    for name in classes:
         if name not in model.classes:
             raise unknown_name("class in the model", name, model.classes)
     wanted, given = model.spec.shape, examples.input_shape
@@ -163,7 +165,7 @@ def _fitted(model: Model, examples: Examples) -> Examples:
             f"The model takes inputs of shape {wanted}, but those of the data have shape {given}; give data of the "
             "same kind as in training."
         )
-    order = torch.tensor([model.classes.index(name) for name in examples.classes])
+    order = torch.tensor([model.classes.index(name) for name in classes])
     return dataclasses.replace(examples, labels=order[examples.labels], classes=model.classes)
 
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from messi.core.errors import MessiError, unknown_name
+from messi.core.text import as_spelled
 from messi.engine.config import RunConfig
 
 NONE = "none"
@@ -16,6 +17,8 @@ def runs_of(config: RunConfig, domains: Sequence[str]) -> list[RunConfig]:
         return [config]
     if config.target == (NONE,) and NONE not in domains:
         return [dataclasses.replace(config, target=())]
+    target, sources = (tuple(as_spelled(one, domains) for one in names) for names in (config.target, config.sources))
+    config = dataclasses.replace(config, target=target, sources=sources)
     _check(config, domains)
     if config.target:
         return [config]

@@ -31,6 +31,7 @@ def text(value):
     if value is None or type(value).__name__ == "NAType":  # the latter is pandas.NA
         return None
     value = f"{{value:.17g}}" if isinstance(value, (float, np.floating)) else str(value).strip()
+    value = unicodedata.normalize("NFC", value)
     if value.lower() in {missing}:
         return None
     if value.lower() in ("true", "false"):
@@ -94,7 +95,7 @@ def call(facts: Facts, to: str, file: str) -> str:
         imports, example = "from PIL import Image, ImageOps\n", 'read("photo.jpg")[None]'
         read = _READ.format(longest=LONGEST_SIDE, mode="L" if shape[0] == 1 else "RGB", channels=shape[0])
     elif [column.name for column in columns] != [str(place) for place in range(len(columns))]:
-        read, standard = _ENCODE.format(missing=MISSING), "import re\n"
+        read, standard = _ENCODE.format(missing=MISSING), "import re\nimport unicodedata\n"
         example = "np.array([encode(row)], dtype=np.float64)"
     else:
         example = f"np.zeros((1, {len(columns)}), dtype=np.{_dtype(facts)})"

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow
 
 from messi.core.batch import Column, InputSpec
-from messi.core.text import first_few
+from messi.core.text import first_few, plain_name
 from messi.data.cells import Source, read_known
 from messi.data.features import Rows, encode
 from messi.serving.problems import ProblemError
@@ -79,7 +79,7 @@ def _by_column(rows: Sequence[_Row], columns: Sequence[Column], *, named: bool) 
         if len(row) != len(names):
             raise ProblemError(422, f"Row {number} has {len(row)} values, but the model takes {len(names)}.")
     listed = [list(map(row.__getitem__, names)) if isinstance(row, Mapping) else row for row in rows]
-    plain = [name.strip() for name in names]
+    plain = list(map(plain_name, names))
     if twice := next((name for name in plain if plain.count(name) > 1), None):
         raise ProblemError(422, f"The rows have several columns named '{twice}'; every column needs its own name.")
     return {name: [row[place] for row in listed] for place, name in enumerate(plain)}

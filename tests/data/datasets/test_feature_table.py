@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import time
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,17 @@ def test_names_that_differ_only_in_blanks_are_refused(tmp_path: Path) -> None:
     for name in ("t.csv", "t.parquet"):
         with pytest.raises(MessiError, match=rf"{name} has several columns named 'age'; rename all but one"):
             table(tmp_path / name).load()
+
+
+def test_names_of_columns_may_be_composed_or_decomposed(tmp_path: Path) -> None:
+    forms = [unicodedata.normalize(form, "clé") for form in ("NFD", "NFC")]
+    for header in forms:
+        for option in forms:
+            data = written(tmp_path, f"{header},domain,a\nx,d,1\ny,e,2\n")
+            examples = dataclasses.replace(data, label_column=option, features=("a",)).load()
+            assert examples.classes == ("x", "y")
+    with pytest.raises(MessiError, match="several columns named 'clé'"):
+        written(tmp_path, f"{forms[0]},{forms[1]},label,domain\n1,2,x,d\n").load()
 
 
 def test_features_categories_and_parts_are_chosen_by_name(csv: Path) -> None:

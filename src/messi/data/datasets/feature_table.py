@@ -12,6 +12,7 @@ import tyro
 
 from messi.core.batch import Column
 from messi.core.errors import MessiError
+from messi.core.text import plain_name
 from messi.data.augment import Augmentation
 from messi.data.datasets.arrays import read_vectors
 from messi.data.datasets.common.base import DataConfig
@@ -62,19 +63,21 @@ class FeatureTable(DataConfig):
 
         path = Path(self.path)
         columns, source = read_columns(path), Source(self.path, FIRST_ROW)
-        for option, name in (("label", self.label_column), ("domain", self.domain_column)):
+        label, domain, split = map(plain_name, (self.label_column, self.domain_column, self.split_column))
+        for option, name in (("label", label), ("domain", domain)):
             if name not in columns:
                 raise no_column(path, f"--{option}", name, list(columns))
-        classes, labels = read_names(columns[self.label_column], self.label_column, source)
-        domain_names, domains = read_names(columns[self.domain_column], self.domain_column, source)
+        classes, labels = read_names(columns[label], label, source)
+        domain_names, domains = read_names(columns[domain], domain, source)
         parts: tuple[str, ...] = ()
-        if self.split_column in columns:
-            names, indices = read_names(columns[self.split_column], self.split_column, source)
+        if split in columns:
+            names, indices = read_names(columns[split], split, source)
             parts = tuple(names[index] for index in indices.tolist())
         if known is None:
-            chosen = self._chosen(path, columns)
-            kinds: dict[str, Kind] = dict.fromkeys(self.categories, "categories")
-            rows = read_rows(chosen, source, kinds=kinds, named=self.categories) if chosen else None
+            categories = list(map(plain_name, self.categories))
+            chosen = self._chosen(path, columns, (label, domain, split), categories)
+            kinds: dict[str, Kind] = dict.fromkeys(categories, "categories")
+            rows = read_rows(chosen, source, kinds=kinds, named=categories) if chosen else None
             rows = self._with_vectors(rows, len(labels))
         else:
             own = [column for column in known if not (self.vectors and column.name.startswith("vectors["))]
@@ -93,24 +96,25 @@ class FeatureTable(DataConfig):
             scaling=self.scaling,
         )
 
-    def _chosen(self, path: Path, columns: Columns) -> Columns:
-        """Return the columns that are features."""
-        for option in ("features", "ignore", "categories"):
-            for name in getattr(self, option):
+    def _chosen(self, path: Path, columns: Columns, roles: Sequence[str], categories: Sequence[str]) -> Columns:
+        """Return the columns that are features; those of other ``roles`` are none."""
+        features, ignore = (list(map(plain_name, names)) for names in (self.features, self.ignore))
+        for option, names in (("features", features), ("ignore", ignore), ("categories", categories)):
+            for name in names:
                 if name not in columns:
                     raise no_column(path, f"--{option}", name, list(columns))
-        others = (self.label_column, self.domain_column, self.split_column, *self.ignore)
-        if reserved := next((name for name in self.features if name in others), None):
+        others = (*roles, *ignore)
+        if reserved := next((name for name in features if name in others), None):
             raise MessiError(
                 f"The column '{reserved}' of {path} cannot be a feature and have another role; remove one."
             )
-        names = self.features or (() if self.vectors else [name for name in columns if name not in others])
+        names = features or (() if self.vectors else [name for name in columns if name not in others])
         if not names and not self.vectors:
             raise MessiError(
                 f"The table {path} has no features: all its columns are labels, domains, parts or ignored; add columns "
                 "of numbers or categories."
             )
-        if unused := next((name for name in self.categories if name not in names), None):
+        if unused := next((name for name in categories if name not in names), None):
             raise MessiError(
                 f"The column '{unused}' of {path} has categories but is no feature; remove it from one option."
             )

@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from messi.core.errors import MessiError
+from messi.core.text import plain_name
 from messi.data.datasets.common.base import ImageData
 from messi.data.datasets.common.tables import FIRST_ROW, no_column, read_columns
 from messi.data.listing import Listing, make_listing
@@ -37,18 +38,19 @@ class Table(ImageData):
         """Return the image files."""
         path = Path(self.path)
         columns = read_table(path)
-        wanted = {option: getattr(self, option) for option in ("path_column", "domain_column", "label_column")}
+        options = ("path_column", "domain_column", "label_column")
+        wanted = {option: plain_name(getattr(self, option)) for option in options}
         for option, name in wanted.items():
             if name not in columns:
                 raise no_column(path, f"--{option.replace('_', '-')}", name, list(columns))
         files, domains, labels = (columns[name] for name in wanted.values())
-        rows = list(zip(files, _trimmed(domains), _trimmed(labels), strict=True))
+        rows = list(zip(files, map(plain_name, domains), map(plain_name, labels), strict=True))
         for number, row in enumerate(rows, start=FIRST_ROW):
             if not all(cell.strip() for cell in row):
                 raise MessiError(f"Row {number} of {path} has an empty cell; fill in {', '.join(wanted.values())}.")
         root = Path(self.root) if self.root else path.parent
         check_paths(path, root, files)
-        parts = _trimmed(columns.get(self.split_column, ()))
+        parts = list(map(plain_name, columns.get(plain_name(self.split_column), ())))
         return make_listing(root, rows, parts=parts, numbers_in_order=True)
 
 
@@ -65,11 +67,6 @@ def check_paths(table: Path, root: Path, files: Sequence[str]) -> None:
                 f"Row {number} of {table} has the path '{file}', which leaves the folder {root}; write the path "
                 "without '..', relative to a folder given with --root, or as an absolute path."
             )
-
-
-def _trimmed(names: Sequence[str]) -> list[str]:
-    """Remove the blanks around names, which are invisible and would turn one class into two."""
-    return [name.strip() for name in names]
 
 
 def read_table(path: Path) -> dict[str, Sequence[str]]:

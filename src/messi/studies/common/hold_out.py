@@ -8,6 +8,7 @@ import numpy as np
 
 from messi.core.config import Config, field_types, from_text
 from messi.core.errors import MessiError, unknown_name
+from messi.core.text import as_spelled
 from messi.data.datasets.common.base import DataConfig, ImageData
 from messi.data.find import find_data
 from messi.data.progress import DataProgress
@@ -117,4 +118,5 @@ def group_labels(groups: Sequence[Group]) -> dict[str, Group]:
 
 def _group(word: str, domains: Sequence[str]) -> Group:
     """Return the domains of a group; a domain whose own name has a plus sign may stand alone."""
-    return (word,) if word in domains else tuple(word.split(TOGETHER))
+    known = as_spelled(word, domains) in domains
+    return tuple(as_spelled(part, domains) for part in ((word,) if known else word.split(TOGETHER)))

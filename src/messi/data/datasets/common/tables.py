@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from messi.core.errors import MessiError, unknown_name
 from messi.core.files import open_regular
 from messi.core.info import physical_memory
-from messi.core.text import bytes_text
+from messi.core.text import bytes_text, plain_name
 
 if TYPE_CHECKING:  # slow to import, and needed only for a table
     import pyarrow
@@ -85,7 +85,7 @@ def _csv_rows(path: Path) -> Iterator[list[str]]:
     try:
         with open_regular(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as file:
             lines = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
-            header = [name.strip() for name in next(lines, ())]
+            header = list(map(plain_name, next(lines, ())))
             if not header and not raw.tell():
                 raise MessiError(
                     f"The table {path} is empty; it must have a header, such as label,domain,age,weight, and a row "
@@ -121,7 +121,7 @@ def _read_parquet(path: Path, *, rows: int | None = None) -> Columns:
             names = [field.name for field in parquet.read_schema(raw) if pyarrow.types.is_string(field.type)]
             file = parquet.ParquetFile(raw, read_dictionary=names)
             _require_memory(path, file.metadata.num_rows * file.metadata.num_columns if rows is None else 0)
-            header = [name.strip() for name in file.schema_arrow.names]
+            header = list(map(plain_name, file.schema_arrow.names))
             require_distinct(header, str(path))
             batches, size = [], 0
             for batch in file.iter_batches(batch_size=rows or _AT_ONCE):
