@@ -134,6 +134,14 @@ def test_on_a_cpu_the_first_token_attends_with_weights_that_low_rank_changes_wer
     assert relative_error(vit.encode_on_cpu(model, images), expected) < ROUNDING
 
 
+def test_a_replaced_block_can_be_compiled() -> None:
+    model: Any = network(48).cpu()
+    vit.fuse(model)
+    tokens = rand(2, 10, 48).cpu()
+    compiled: Any = torch.compile(model.blocks[0], backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(tokens), model.blocks[0](tokens))
+
+
 def test_in_bfloat16_on_a_cpu_results_are_as_accurate_as_timm() -> None:
     model: Any
     model, images, above = network(48).cpu(), rand(8, 3, 48, 48).cpu(), rand(8, 48, seed=2).cpu()

@@ -49,10 +49,13 @@ class CPUAttention(Attention):
     torch's fused attention gains nothing from bfloat16 there: its backward pass was slower than in float32.
     """
 
+    may_fuse: bool
+    """What timm decided."""
+
     @property  # type: ignore[misc]  # final for torch.jit only
     def fused_attn(self) -> bool:
         """Whether timm's code calls torch's fused attention."""
-        return bool(self.__dict__["fused_attn"]) and not torch.is_autocast_enabled("cpu")
+        return self.may_fuse and not torch.is_autocast_enabled("cpu")
 
 
 def fuse(network: nn.Module) -> None:
@@ -60,6 +63,7 @@ def fuse(network: nn.Module) -> None:
     for module in network.modules():
         if type(module) is Attention:
             module.__class__ = CPUAttention
+            module.__dict__["may_fuse"] = module.__dict__.pop("fused_attn")
     if type(network) in (VisionTransformer, FusedVisionTransformer):
         network.__class__ = FusedVisionTransformer if is_plain(network) else VisionTransformer
 
