@@ -380,6 +380,12 @@ def test_bad_parameters_and_inputs_are_one_sentence(data: tuple[Any, Any, Any]) 
     ):
         with pytest.raises(ValueError, match=problem):
             messi.DomainClassifier().fit([[1.0], [2.0], [3.0]], [0, 1, 0], domains=domains)
+    for mixed, problem in (
+        (np.array(["a", 1], object), "classes must all be numbers or all be text, but are of the types int, str"),
+        (np.array(["a", None], object), "classes must not be missing, but that of row 1, counted from 0, is"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            messi.DomainClassifier().fit([[1.0], [2.0]], mixed)
     with pytest.raises(ValueError, match="infinity"):
         messi.DomainClassifier().fit([[np.inf], [0.0]], [0, 1])
     for many in (x.astype(float) * 1e200, pd.DataFrame(x.astype(float) * 1e200, columns=list("abcdefgh"))):

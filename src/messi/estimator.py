@@ -100,11 +100,11 @@ class DomainClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     def fit(self, X: Any, y: Any, domains: Any = None) -> Self:  # noqa: N803 (scikit-learn's name)
         """Train on rows X [N, columns] of classes y [N] and domains [N]; without ``domains``, all are of one domain."""
         y = validate_data(self, y=y)  # before X: it forgets the names of features
+        self.classes_, labels = _distinct(y, "classes")
         check_classification_targets(y)
         rows = self._rows(X, reset=True)
         check_consistent_length(rows, y, domains)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        self.domains_, groups = _distinct("all" if domains is None else domains, len(y))
+        self.domains_, groups = _distinct(_domains_of(domains, len(y)), "domains")
         indices = torch.from_numpy(labels), torch.from_numpy(groups)
         examples = Examples(
             rows.values,
@@ -285,19 +285,24 @@ def _frame_rows(frame: pd.DataFrame) -> Rows:
         raise MessiError(error.problem, advice) from error
 
 
-def _distinct(domains: Any, number: int) -> tuple[Any, Any]:
-    """Return the distinct domains and the index of each example's; a single one stands for all examples."""
-    domains = np.full(number, domains) if isinstance(domains, str) else np.asarray(domains)
+def _domains_of(domains: Any, number: int) -> Any:
+    """Return the domain of each example; a single one, or none, stands for all examples."""
+    named = "all" if domains is None else domains
+    domains = np.full(number, named) if isinstance(named, str) else np.asarray(named)
     if domains.shape not in ((number,), (number, 1)):
         raise ValueError(f"domains must have the shape [{number}], one per row of X, but has {list(domains.shape)}.")
-    domains = domains.ravel()
-    if missing := np.flatnonzero(pd.isna(domains)).tolist():
-        raise ValueError(f"domains must not be missing, but that of row {missing[0]}, counted from 0, is.")
+    return domains.ravel()
+
+
+def _distinct(values: Any, name: str) -> tuple[Any, Any]:
+    """Return the distinct values and the index of each example's."""
+    if missing := np.flatnonzero(pd.isna(values)).tolist():
+        raise ValueError(f"{name} must not be missing, but that of row {missing[0]}, counted from 0, is.")
     try:
-        return np.unique(domains, return_inverse=True)
+        return np.unique(values, return_inverse=True)
     except TypeError as error:
-        kinds = ", ".join(sorted({type(domain).__name__ for domain in domains}))
-        raise ValueError(f"domains must all be numbers or all be text, but are of the types {kinds}.") from error
+        kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+        raise ValueError(f"{name} must all be numbers or all be text, but are of the types {kinds}.") from error
 
 
 def _plain(value: Any) -> Any:

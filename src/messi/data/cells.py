@@ -45,7 +45,8 @@ class Source:
 
     def cell(self, row: int, column: str) -> str:
         """Name a cell."""
-        return f"row {row + self.first_row} of {self.name}, column '{column}'"
+        counted = "" if self.first_row else ", counted from 0"
+        return f"row {row + self.first_row} of {self.name}{counted}, column '{column}'"
 
 
 def read_rows(

@@ -11,7 +11,7 @@ from messi.data.cells import Source, read_known, read_rows
 from messi.data.datasets.common.tables import require_distinct
 from messi.data.features import Rows
 
-FRAME = Source("the data frame, counted from 0", 0)
+FRAME = Source("the data frame", 0)
 
 
 def read_frame(frame: Any, wanted: Sequence[Column]) -> Rows:
