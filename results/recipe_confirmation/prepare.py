@@ -34,9 +34,9 @@ def digit_collections(raw: Path) -> Examples:
     usps = np.concatenate([_read_r(raw / f"zip.{part}.RData") for part in ("train", "test")])
     semeion = np.loadtxt(raw / "semeion.data", delimiter=",")
     features = np.loadtxt(raw / "mfeat-pix.txt").reshape(2000, 16, 15) / 6
-    parts = {  # Semeion calls a zero 10; Multiple Features has 15 columns and 200 images of each digit, in order
+    parts = {  # Semeion counts digits from 1; Multiple Features has 15 columns and 200 images of each digit, in order
         "usps": ((usps[:, 1:] + 1) / 2, usps[:, 0]),
-        "semeion": (semeion[:, :256], semeion[:, 256] % 10),
+        "semeion": (semeion[:, :256], semeion[:, 256] - 1),
         "multiple_features": (np.pad(features, ((0, 0), (0, 0), (0, 1))).reshape(2000, 256), np.arange(2000) // 200),
     }
     labels = pd.Series(np.concatenate([labels for _, labels in parts.values()]).astype(int))
