@@ -1,6 +1,7 @@
 """The public names: those of the stub, imported when they are used."""
 
 import importlib
+import importlib.metadata
 import subprocess
 import sys
 
@@ -18,6 +19,10 @@ def test_every_name_of_the_stub_can_be_imported_and_is_listed_once() -> None:
         assert getattr(messi, name) is vars(module)[name]
     assert set(dir(messi)) == set(messi.__all__)
     assert {"run", "load", "RunConfig", "Algorithm", "Batch", "LossTerms", "Bounds", "OneOf"} <= set(messi.__all__)
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert messi.__version__ == importlib.metadata.version("messi-dg")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -23,6 +23,8 @@ __all__ = sorted(_MODULES)  # noqa: PLE0605 (a list, computed)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("messi.core.info").version()
     if name not in _MODULES:
         raise AttributeError(f"module 'messi' has no attribute '{name}'")
     return getattr(importlib.import_module(_MODULES[name]), name)

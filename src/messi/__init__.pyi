@@ -2,6 +2,7 @@
 # The public names of messi, each listed once. __init__.py reads this file and imports each name when it is first used.
 
 __all__: list[str]
+__version__: str
 
 # Train, load and predict.
 from messi.api import average as average

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 from tests.command import messi
 
@@ -20,3 +21,9 @@ def test_an_unknown_command_gets_a_hint() -> None:
     done = messi("trian")
     assert done.returncode == 2
     assert "Did you mean 'train'?" in done.stderr
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    done = messi("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"messi {version('messi-dg')}\n", "")
+    assert messi("--version", "train").returncode == 2

@@ -17,6 +17,7 @@ from messi.cli.common.output import (
     say,
 )
 from messi.core.errors import MessiError, unknown_name
+from messi.core.info import version
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _CLOSED_PIPE = 141
@@ -70,6 +71,9 @@ def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         _print_help()
         return 0
+    if arguments == ["--version"]:
+        say(f"messi {version()}")
+        return 0
     try:
         if arguments[0] not in COMMANDS:
             raise unknown_name("command", arguments[0], COMMANDS)
@@ -100,4 +104,4 @@ def keep_freed_memory() -> None:
 def _print_help() -> None:
     commands = (f"  {name:<10}{summary}" for name, summary in COMMANDS.items())
     about = ("messi: train on a few domains, work on an unseen one.", "", "usage: messi COMMAND [OPTIONS]", "")
-    say(*about, *commands, "", "'messi COMMAND --help' describes a command.")
+    say(*about, *commands, "", "'messi COMMAND --help' describes a command, 'messi --version' prints the version.")
