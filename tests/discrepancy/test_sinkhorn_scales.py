@@ -48,6 +48,18 @@ def test_fifty_rounds_equal_fifty_float64_rounds_for_every_epsilon(relative_epsi
         assert relative_error(actual, expected) < tolerance
 
 
+def test_mass_crosses_a_distance_whose_kernel_is_zero_in_float32() -> None:
+    # Half the mass has to cross. exp(-cost / epsilon) = exp(-120) is zero in float32, so this fails unless the kernel
+    # is computed again while the potentials grow.
+    places = torch.tensor([[-1.0], [0.0], [1.0]])
+    x, y = (places.repeat_interleave(torch.tensor(counts), 0).requires_grad_() for counts in ((1, 6, 1), (3, 2, 3)))
+    value = one_pair(x, y, epsilon=1 / 120, iterations=300)
+    assert value.item() == pytest.approx(converged_twin(x, y, epsilon=1 / 120).item(), rel=1e-5)
+    (gradient,) = torch.autograd.grad(value, y)
+    # Two of three points at each end come from the middle: 2 (y - x) / 8 for them, on average.
+    torch.testing.assert_close(gradient[:3], torch.full((3, 1), 2 / 3 * -2 / 8), rtol=1e-4, atol=0)
+
+
 @pytest.mark.parametrize("scale", [1e2, 1e3, 1e4, 1e6])
 def test_the_gradient_stays_within_the_clouds_for_any_epsilon(scale: float) -> None:
     # An absolute epsilon far below the rounding of the costs: the best plan is undefined, but the columns of any plan

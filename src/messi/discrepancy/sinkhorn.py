@@ -14,6 +14,7 @@ No library solves ragged batches (POT and geomloss require equal sizes). Three f
 Legend: ``*`` leading dimensions, N and P padded numbers of points, R features, L all pairs of clouds in one row.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -146,25 +147,51 @@ def _pull(x: Tensor, y: Tensor, x_mask: Tensor, plan: Tensor, shift: Tensor) -> 
 
 
 def solve(cost: Tensor, x_mask: Tensor, y_mask: Tensor, *, epsilon: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """Run log-domain Sinkhorn on cost matrices [*, N, P]; return the dual values [*] and the plans [*, N, P].
+    """Run Sinkhorn on cost matrices [*, N, P]; return the dual values [*] and the plans [*, N, P].
 
+    An iteration is two products of vectors with ``kernel = exp(score + potentials)``. The vectors hold what has changed
+    since the kernel was computed, so that no number leaves the range of its type (Schmitzer, 2019; ``_rounds``).
     Inside, the pairs of clouds come last ([N, P, L]): sums over a few points then run over long rows.
     """
     shape = cost.shape
     # If all costs are zero, so is a relative epsilon; any positive number then gives the same plan.
     epsilon = epsilon.clamp_min(torch.finfo(cost.dtype).tiny)
-    log_x, log_y = _log_uniform(x_mask, cost.dtype), _log_uniform(y_mask, cost.dtype)
+    (in_x, count_x), (in_y, count_y) = _points(x_mask, cost.dtype), _points(y_mask, cost.dtype)
+    log_x, log_y = in_x - count_x.log(), in_y - count_y.log()
     scores = _rows(cost / -epsilon).permute(1, 2, 0).contiguous()
-    by_row, by_column = scores + log_y, scores + log_x.unsqueeze(1)
-    potential_x, potential_y = torch.zeros_like(log_x), torch.zeros_like(log_y)
-    for _ in range(iterations):
-        potential_x = _logsumexp(torch.add(by_row, potential_y, out=scores), 1).neg_()
-        potential_y = _logsumexp(torch.add(by_column, potential_x.unsqueeze(1), out=scores), 0).neg_()
+    potential_x = -torch.logsumexp(scores + log_y, 1)
+    potential_y = -torch.logsumexp(scores + (potential_x + log_x).unsqueeze(1), 0)
+    kernel, product = torch.empty_like(scores), torch.empty_like(scores)
+    rounds, largest = _rounds(max(*shape[-2:], 2), cost.dtype)
+    for done in range(1, iterations, rounds):
+        torch.add(scores, (potential_x + in_x).unsqueeze(1), out=kernel).add_(potential_y + in_y)
+        kernel.clamp_max_(math.log(max(*shape[-2:], 1))).exp_()
+        factor_y = torch.ones_like(potential_y)
+        for _ in range(min(rounds, iterations - done)):
+            # Divided by the number of points, instead of sums of quotients: exactly 1 if all points are equal.
+            factor_x = (count_y / torch.mul(kernel, factor_y, out=product).sum(1)).clamp_(1 / largest, largest)
+            torch.mul(kernel, factor_x.unsqueeze(1), out=product)
+            factor_y = (count_x / product.sum(0)).clamp_(1 / largest, largest)
+        potential_x, potential_y = potential_x + factor_x.log_(), potential_y + factor_y.log_()
     # A softmax over the columns: their mass is exact even if cost / epsilon exceeds the precision of the scores.
-    plan = torch.softmax(by_column + potential_x.unsqueeze(1), 0) * log_y.exp()
+    plan = torch.softmax(scores + (potential_x + log_x).unsqueeze(1), 0) * log_y.exp()
     # The last update made the column sums exact, so the mass term of the dual is zero and two dot products remain.
     value = (log_x.exp() * potential_x).sum(0) + (log_y.exp() * potential_y).sum(0)
     return (epsilon * value).reshape(shape[:-2]), plan.permute(2, 0, 1).contiguous().view(shape)
+
+
+def _rounds(points: int, dtype: torch.dtype) -> tuple[int, float]:
+    """Return for how many iterations a kernel serves, and the largest factor by which they change a potential.
+
+    After an update of the columns, every row sum of the scaled kernel is between 1 / points and points, and likewise
+    with rows and columns exchanged, because no entry of the one just normalised exceeds the number of points. So r
+    iterations change exp(potential) by at most points^r, and an entry of the kernel that was too small for the type
+    grows by at most points^2r. With this r it then still is below a rounding of the sums. The kernel and the factors
+    leave these bounds only if the scores themselves exceed their precision; they are clamped, so that all is finite.
+    """
+    numbers = torch.finfo(dtype)
+    largest = math.sqrt(numbers.eps / numbers.tiny)
+    return max(int(math.log(largest) / math.log(points)), 1), largest
 
 
 def _rows(matrices: Tensor) -> Tensor:
@@ -172,13 +199,7 @@ def _rows(matrices: Tensor) -> Tensor:
     return matrices.reshape(-1, *matrices.shape[-2:])
 
 
-def _logsumexp(scores: Tensor, dim: int) -> Tensor:
-    """Like torch.logsumexp, but overwrites ``scores`` to save an allocation; requires a finite maximum."""
-    top = scores.amax(dim, keepdim=True)
-    return scores.sub_(top).exp_().sum(dim).log_().add_(top.squeeze(dim))
-
-
-def _log_uniform(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the logarithm of the uniform weights on each cloud: mask [*, N] -> [N, L]."""
-    log_weight = -torch.log(counts(mask).to(dtype)).unsqueeze(-1)
-    return torch.where(mask, log_weight, -torch.inf).reshape(-1, mask.shape[-1]).T.contiguous()
+def _points(mask: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return 0 where a cloud has a point, else -inf, and its number of points: mask [*, N] -> [N, L], [L]."""
+    rows = mask.reshape(-1, mask.shape[-1]).to(dtype)
+    return rows.log().T.contiguous(), rows.sum(-1)
