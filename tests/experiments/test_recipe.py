@@ -153,6 +153,7 @@ def test_known_effects_are_found(tmp_path: Path) -> None:
         "experts": -1.0,
         "alignment": 4.0,
         "experts and alignment": 3.0,
+        "everything": 5.0,
         "recipe instead of paper": 8.0,
     }
     assert [row.heads[0] for row in differences.rows] == list(expected)

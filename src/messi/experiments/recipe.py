@@ -26,6 +26,7 @@ from messi.experiments.common.methods import DEIT_TI, backbone_title, pretrained
 from messi.experiments.common.recipe_arms import (
     COMPARISONS,
     EVALUATIONS,
+    WHOLE,
     Arm,
     arms_on,
     check_arms,
@@ -42,8 +43,6 @@ from messi.sweeps.plan import PlannedRun
 Study = Literal["pacs", "digits", "few_digits"]
 NUMBERS = (3, 5, 7, 9, 11, 13, 15, 17)
 """K, the numbers of source domains, as in ``domain_growth``."""
-WHOLE = Comparison("everything", "MESSI, recipe", "ERM")
-"""On digits also for every number of source domains."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,8 +170,7 @@ class Recipe(Ablation):
         targets = _targets(results)
         groups = [[_difference(results, one) for one in COMPARISONS if self._includes(one)]]
         if self._study == "digits" and self._includes(WHOLE):
-            each = (_difference(Results(results.where(target=target)), WHOLE, target) for target in targets)
-            groups.append([_difference(results, WHOLE), *each])
+            groups.append([_difference(Results(results.where(target=target)), WHOLE, target) for target in targets])
         group = "number of source domains" if self._study == "digits" else "target"
         return Table(
             name=f"{self._name}_differences",

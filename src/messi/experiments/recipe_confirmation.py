@@ -2,8 +2,8 @@
 
 Claim: none of the paper's. The data sets are named in docs/recipe_study.md before their first run; nothing is chosen
 from these tables. Every domain of a set is held out in turn, and one difference shows what averaging gives, one what
-the experts add, and one what the alignment adds: on every set, with an interval over seeds, and as the mean over sets,
-with an interval over sets.
+the experts add, one what the alignment adds, and one all of it: on every set, with an interval over seeds, and as the
+mean over sets, with an interval over sets.
 Command: messi reproduce recipe_confirmation --data FOLDER/*.npz; images: --data FOLDER --weights FOLDER --steps N
 Cost: for every seed and domain, five runs: on features 1 to 10 s of one CPU core each.
 """

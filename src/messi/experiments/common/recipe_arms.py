@@ -27,11 +27,14 @@ RECIPE = "messi_swad"
 """The recipe under study, by its name in ``engine/recipes.py``."""
 EVALUATIONS = 50
 """In every run on images of any size: SWAD averages between evaluations."""
+WHOLE = Comparison("everything", "MESSI, recipe", "ERM")
+"""On digits also for every number of source domains."""
 COMPARISONS = (
     Comparison("averaging", "ERM + averaging", "ERM"),
     Comparison("experts", "recipe without alignment", "ERM + averaging"),
     Comparison("alignment", "MESSI, recipe", "recipe without alignment"),
     Comparison("experts and alignment", "MESSI, recipe", "ERM + averaging"),
+    WHOLE,
     Comparison("recipe instead of paper", "MESSI, recipe", "MESSI, paper"),
 )
 _TRANSFORMER: Arm = "GMoE + averaging"
