@@ -33,8 +33,8 @@ class Example(Config):
     ("setting", "value", "sentence"),
     [
         ("weight", -1, "weight must be at least 0, but is -1."),
-        ("weight", float("nan"), "weight must be at least 0, but is nan."),
-        ("weight", float("inf"), "weight must be at least 0, but is inf."),
+        ("weight", float("nan"), "weight must be a finite number, but is nan."),
+        ("weight", float("inf"), "weight must be a finite number, but is inf."),
         ("share", 0, "share must be above 0 and at most 1, but is 0."),
         ("kind", "c", "kind must be one of 'a', 'b', but is 'c'."),
         ("other", "c", "other must be one of 'a', 'b', but is 'c'."),
@@ -45,6 +45,7 @@ class Example(Config):
         ("names", ("a", 1), "Each value of names must be text, but is 1."),
         ("weight", None, "weight must be a number, but is None."),
         ("later", 0, "later must be at least 1, but is 0."),
+        ("number", 10**20, "number must be at most 1e+18, but is 100000000000000000000."),
     ],
 )
 def test_a_value_out_of_bounds_is_named(setting: str, value: object, sentence: str) -> None:

@@ -37,7 +37,7 @@ class MESSI(LossAlgorithm):
     class Config(AlgorithmConfig):
         """The paper's values; docs/method.md explains how its open points are interpreted."""
 
-        num_experts: Annotated[int, Bounds(minimum=1), OneOf((2, 4, 6, 8))] = 6
+        num_experts: Annotated[int, Bounds(minimum=1, maximum=10_000), OneOf((2, 4, 6, 8))] = 6
         """Number of experts M."""
         ssi_weight: Annotated[Weight, LogUniform(-3, -1)] = 0.01
         """Weight of the subset-conditioned invariance term."""
@@ -81,7 +81,7 @@ class MESSI(LossAlgorithm):
         """Number of steps in which the weights of sparsity, balance and diversity grow linearly from 0."""
         load_rate: Weight = 0.0
         """Change per step of a router bias that equalises the expert loads; 0 adds no bias."""
-        expert_ratio: Annotated[float, Bounds(above=0)] = 4.0
+        expert_ratio: Annotated[float, Bounds(above=0, maximum=1e6)] = 4.0
         """Hidden units of an expert, as a multiple of the feature width."""
         expert_dropout: Annotated[float, Bounds(minimum=0, maximum=0.9)] = 0.0
         """Dropout between the layers of an expert."""

@@ -291,7 +291,8 @@ def _bounds_checker(checked: Check, bounds: Sequence[Bounds]) -> Check:
         checked(name, value)
         for allowed in bounds:
             if value not in allowed:
-                raise MessiError(f"{name} must be {allowed}, but is {value!r}.")
+                wanted = allowed if math.isfinite(value) else "a finite number"
+                raise MessiError(f"{name} must be {wanted}, but is {value!r}.")
 
     return check_bounds
 
@@ -318,6 +319,8 @@ def _type_checker(kind: Any, arguments: tuple[Any, ...]) -> Check:
     def check_type(name: object, value: Any) -> None:
         if not isinstance(value, kinds) or (isinstance(value, bool) and int in kinds):
             raise MessiError(f"{name} must be {words}, but is {value!r}.")
+        if int in kinds and isinstance(value, int) and abs(value) > _LARGEST:
+            raise MessiError(f"{name} must be at most {_LARGEST:g}, but is {value!r}.")
 
     return (
         _items_checker(check_type, checker(arguments[0])) if kind is tuple and arguments[1:] == (...,) else check_type
@@ -333,6 +336,8 @@ def _items_checker(check_tuple: Check, check_item: Check) -> Check:
     return check_items
 
 
+_LARGEST = 10**18
+"""Tensors hold 64-bit integers."""
 _TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
     bool: ("True or False", (bool,)),
     int: ("a whole number", (int,)),

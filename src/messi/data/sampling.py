@@ -23,7 +23,7 @@ class SamplingConfig(Config):
     """How training batches are drawn."""
 
     batch_per_domain: Annotated[
-        int, Bounds(minimum=1), LogUniform(3, 5.5, base=2), SmallImages(LogUniform(3, 9, base=2))
+        int, Bounds(minimum=1, maximum=1_000_000), LogUniform(3, 5.5, base=2), SmallImages(LogUniform(3, 9, base=2))
     ] = OPEN
     """Number of examples per source domain in a batch."""
     domains_per_batch: Annotated[int, Bounds(minimum=1)] | None = OPEN
