@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 from tests.command import messi
 
@@ -21,6 +22,16 @@ def test_an_unknown_command_gets_a_hint() -> None:
     done = messi("trian")
     assert done.returncode == 2
     assert "Did you mean 'train'?" in done.stderr
+
+
+def test_too_little_memory_is_one_sentence(tmp_path: Path) -> None:
+    huge = ["--algorithm", "messi", "--num-experts", "10000", "--expert-ratio", "1e6"]
+    done = messi(
+        "train", "--data", "two_subsets", "--target", "b2", "--device", "cpu", "--out", "out", *huge, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "memory of this machine or its GPU does not suffice" in done.stderr
+    assert not (tmp_path / "out" / "run.json").exists()
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import sys
+from collections.abc import Iterator
 
 from messi.cli.common.output import (
     NoteHandler,
@@ -77,7 +78,8 @@ def _run(arguments: list[str]) -> int:
     try:
         if arguments[0] not in COMMANDS:
             raise unknown_name("command", arguments[0], COMMANDS)
-        code: int = importlib.import_module(f"messi.cli.{arguments[0]}").main(arguments[1:])
+        with _memory_errors():
+            code: int = importlib.import_module(f"messi.cli.{arguments[0]}").main(arguments[1:])
     except SystemExit as end:  # the option parser printed help or an error
         code = int(end.code or 0)
     except MessiError as error:
@@ -87,6 +89,21 @@ def _run(arguments: list[str]) -> int:
         note(f"messi: {str(error) or 'Interrupted.'} Repeat the command to resume.")
         code = 130
     return code
+
+
+@contextlib.contextmanager
+def _memory_errors() -> Iterator[None]:
+    """Turn a failed allocation into a MessiError; torch has a class of its own for GPUs and none for the CPU."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        failed = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+        if not failed and "DefaultCPUAllocator" not in str(error):
+            raise
+        raise MessiError(
+            "The memory of this machine or its GPU does not suffice. Repeat the command with less to compute at once, "
+            "such as a smaller --batch-per-domain, --image-size or --backbone, where the command has these options."
+        ) from error
 
 
 def _complain(sentence: str) -> None:
