@@ -84,7 +84,10 @@ def test_a_start_that_does_not_fit_is_refused_with_the_name_of_what_differs(
     first: Path, quick_config: RunConfig, tmp_path: Path
 ) -> None:
     cases = (
-        (replace(quick_config, algorithm=ERM.Config()), r"from .*first: it has no '.*'\. Name a run with the same net"),
+        (
+            replace(quick_config, algorithm=ERM.Config()),
+            r"first: its algorithm is messi instead of erm\. .*add --algorithm messi\.",
+        ),
         (replace(quick_config, algorithm=MESSI.Config(num_experts=3)), r"has the shape \[.*\] instead of \[.*\]"),
         (replace(quick_config, target=("a1",)), "which was trained on the target domain 'a1'"),
     )

@@ -247,8 +247,9 @@ def _build(
     if encoder.tuning.kind == "lora":  # saved models have plain weights
         encoder = dataclasses.replace(encoder, tune="full")
     bare = dataclasses.replace(config, encoder=encoder, start=None)
-    parts = build_run(bare, examples, folder, device, capture=False, start=Start(first.path, first.weights()))
     ours = first.description
+    start = Start(first.path, first.weights(), ours.config)
+    parts = build_run(bare, examples, folder, device, capture=False, start=start)
     description = dataclasses.replace(
         parts.description, config=ours.config, start=ours.start, initial=ours.initial, average=average
     )

@@ -180,7 +180,7 @@ def _initialised(config: RunConfig, task: Task, start: Start | None) -> Algorith
     encoder = config.encoder
     algorithm = build(config.algorithm, task=task, encoder=encoder.without_weights() if start else encoder)
     if start:
-        start.load_into(algorithm)
+        start.load_into(algorithm, config)
     algorithm.restrict(encoder.tuning)
     if start and tensors_checksum(plain_state(algorithm)) != start.checksum:
         raise MessiError(

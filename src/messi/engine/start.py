@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from messi.core.errors import MessiError
 from messi.core.run_documents import RunDescription
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import tensors_checksum
+from messi.engine.config import RunConfig
 from messi.evaluation.model import read_model, read_model_file
 
 
@@ -22,19 +24,27 @@ class Start:
 
     path: Path
     weights: dict[str, Tensor]
+    config: Mapping[str, Any]
+    """The config of the run, as its description states it."""
 
     @property
     def checksum(self) -> str:
         """Identifies the weights, wherever they are stored."""
         return tensors_checksum(self.weights)
 
-    def load_into(self, algorithm: Algorithm) -> None:
-        """Copy the weights into a method; raise an error that names the first one that does not fit."""
+    def load_into(self, algorithm: Algorithm, config: RunConfig) -> None:
+        """Copy the weights into the method of a run; raise an error that says why if one does not fit."""
         if difference := first_difference(algorithm.state_dict(), self.weights):
-            raise MessiError(
-                f"The run cannot start from {self.path}: {difference}. Name a run with the same network and classes "
-                "with --start."
-            )
+            advice = "Name a run with the same network and classes with --start"
+            for option, ours, theirs in (
+                ("algorithm", config.algorithm.name, self.config["algorithm"]["name"]),
+                ("backbone", config.encoder.backbone, self.config["encoder"]["backbone"]),
+            ):
+                if ours != theirs:
+                    difference = f"its {option} is {theirs} instead of {ours}"
+                    advice += f", or add --{option} {theirs}"
+                    break
+            raise MessiError(f"The run cannot start from {self.path}: {difference}. {advice}.")
         algorithm.load_state_dict(self.weights)
 
 
@@ -73,7 +83,7 @@ def read_start(start: str, folder: RunDir, run: RunDescription, spec: InputSpec)
                 "runs the same --split-seed.",
                 path,
             )
-    return Start(path, weights)
+    return Start(path, weights, model.config)
 
 
 def _features(spec: InputSpec) -> list[object]:
