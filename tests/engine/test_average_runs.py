@@ -20,6 +20,7 @@ from messi.core.errors import MessiError
 from messi.core.records import EvaluationRecord
 from messi.core.rundir import RunDir
 from messi.core.tensorfile import read_tensors
+from messi.data.datasets.folder import Folder
 from messi.data.datasets.two_subsets import TwoSubsets
 from messi.engine import average_runs as engine
 from messi.engine import build
@@ -151,7 +152,7 @@ def test_the_greedy_average_is_that_of_the_definition_and_never_below_its_best_r
 
 
 def test_runs_that_cannot_be_averaged_are_refused_before_anything_is_written(
-    members: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    members: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_folder: Callable[..., Path]
 ) -> None:
     monkeypatch.chdir(members[0].parent)
     start = replace(changed(seed=9), start="start")
@@ -167,6 +168,13 @@ def test_runs_that_cannot_be_averaged_are_refused_before_anything_is_written(
         shutil.rmtree(tmp_path / "runs" / "start", ignore_errors=True)
         with pytest.raises(MessiError, match=f"{name} cannot be averaged with .*a: {message}"):
             average_runs([members[0], other], out=tmp_path / "average", device="cpu")
+    images = Folder(path=str(make_folder()))
+    for size in (8, 16):
+        encoder = EncoderConfig(backbone="tiny_cnn", image_size=size)
+        config = replace(BASE, data=images, target=("paint",), algorithm=ERM.Config(), encoder=encoder)
+        run(config, out=tmp_path / f"size{size}", device="cpu")
+    with pytest.raises(MessiError, match="its images are resized or normalised in another way"):
+        average_runs([tmp_path / "size8", tmp_path / "size16"], out=tmp_path / "average", device="cpu")
     with pytest.raises(MessiError, match="nothing to average; name at least one run folder"):
         average_runs([], out=tmp_path / "average", device="cpu")
     with pytest.raises(MessiError, match="There is no folder nowhere"):
@@ -175,6 +183,10 @@ def test_runs_that_cannot_be_averaged_are_refused_before_anything_is_written(
     model = (copied / "model.safetensors").read_bytes()
     (copied / "model.safetensors").write_bytes(model[:-8] + bytes(8))
     with pytest.raises(MessiError, match=r"copied/model\.safetensors is damaged"):
+        average_runs([members[0], copied], out=tmp_path / "average", device="cpu")
+    (copied / "model.safetensors").write_bytes(model)
+    (copied / "records.jsonl").unlink()
+    with pytest.raises(MessiError, match=r"records\.jsonl is missing, so the validation score .* leave the run out"):
         average_runs([members[0], copied], out=tmp_path / "average", device="cpu")
     (copied / "result.json").unlink()
     with pytest.raises(MessiError, match="copied is not a finished run"):

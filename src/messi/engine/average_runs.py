@@ -77,7 +77,7 @@ def average_runs(
     _require_one_split(members, examples, algorithm)
     with deterministic(enabled=config.training.deterministic):
         parts = _build(config, examples, folder, chosen_device, first, average)
-        _require_one_scaling(members, parts.loader.spec)
+        _require_one_preparation(members, parts.loader.spec)
         with folder.locked(), closing(parts.metrics):
             folder.begin(parts.description)
             fresh = folder.state() != "done"  # another process may have finished it while the data was loaded
@@ -142,6 +142,12 @@ def _read_members(paths: Sequence[str | Path], algorithm: str | Path | None) -> 
     if not paths:
         raise MessiError("There is nothing to average; name at least one run folder.")
     results = [(folder, folder.read_result()) for folder in map(RunDir, map(Path, paths))]
+    for folder, _ in results:
+        if not folder.records.exists():
+            raise MessiError(
+                f"{folder.records} is missing, so the validation score of the run is unknown; restore it from a copy, "
+                "or leave the run out."
+            )
     members = [Member(folder, read_model(folder)[1], result) for folder, result in results]
     first, weights = members[0], members[0].weights()
     load(first.path, algorithm=algorithm)  # raises if its config and weights do not belong together
@@ -224,13 +230,18 @@ def _require_one_split(members: Sequence[Member], examples: Examples, algorithm:
                 )
 
 
-def _require_one_scaling(members: Sequence[Member], spec: InputSpec) -> None:
-    """Raise unless the features of all runs have the same meaning as those of the average."""
+def _require_one_preparation(members: Sequence[Member], spec: InputSpec) -> None:
+    """Raise unless the inputs of all runs have the same meaning as those of the average."""
+    prepared, options = (
+        ("features are scaled", "--scaling")
+        if len(spec.shape) == 1
+        else ("images are resized or normalised", "--image-size and --normalisation")
+    )
     for member in members:
-        if len(spec.shape) == 1 and member.description.spec != spec:
+        if member.description.spec != spec:
             raise MessiError(
-                f"{member.path} cannot be averaged with the others: its features are scaled in another way. Train all "
-                "runs with the same --scaling."
+                f"{member.path} cannot be averaged with the others: its {prepared} in another way. Train all runs with "
+                f"the same {options}."
             )
 
 
