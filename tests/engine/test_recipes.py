@@ -84,6 +84,10 @@ def test_settings_override_a_recipe_which_is_then_no_longer_named() -> None:
         recipe("messi_swad", data=PACS(), averagin="none")
     with pytest.raises(MessiError, match=r"no recipe named 'mesi_swad'.*Did you mean 'messi_swad'\?"):
         recipe("mesi_swad", data=PACS())
+    with pytest.raises(MessiError, match=r"target must be a tuple such as .*, but is 'sketch'"):
+        recipe(data=PACS(), target="sketch")
+    with pytest.raises(MessiError, match=r"data must be an object such as messi\.Folder\(.*, but is 'photos'"):
+        recipe(data="photos")  # type: ignore[arg-type]  # what the command line takes
 
 
 def test_every_other_plain_method_has_no_recipe() -> None:

@@ -43,6 +43,14 @@ class RunConfig(Config):
     split_seed: Annotated[int, Bounds(minimum=0)] | None = None
     """Seed of the validation split; by default --seed. Runs to be averaged share it and differ in their seed."""
 
+    def __post_init__(self) -> None:
+        """Check each setting, and that the data are an object and not the name that the command line takes."""
+        super().__post_init__()
+        if not isinstance(self.data, DataConfig):
+            raise MessiError(
+                f"data must be an object such as messi.Folder(path='photos') or messi.PACS(), but is {self.data!r}."
+            )
+
     def resolved(self) -> "RunConfig":
         """Return this config with every default that depends on protocol, data or backbone filled in."""
         backbone = self.encoder.backbone or self.data.backbone

@@ -88,6 +88,8 @@ def recipe(name: str | None = None, *, data: DataConfig, target: Sequence[str] =
             ``averaging="none"``; they override the recipe.
 
     """
+    held_out: Any = target if isinstance(target, str) else tuple(target)  # a text is refused, not split into letters
+    plain = RunConfig(data=data, target=held_out)
     chosen = find_recipe(name or default_recipe(data, settings.get("encoder", EncoderConfig())))
     for_run = {one.name for one in dataclasses.fields(RunConfig)} - {"training"}
     for_training = {one.name for one in dataclasses.fields(TrainingConfig)}
@@ -96,9 +98,8 @@ def recipe(name: str | None = None, *, data: DataConfig, target: Sequence[str] =
             raise unknown_name("setting of a run", key, for_run | for_training)
     training = {key: value for key, value in settings.items() if key in for_training}
     run = {key: value for key, value in settings.items() if key in for_run}
-    return RunConfig(
-        data=data,
-        target=tuple(target),
+    return dataclasses.replace(
+        plain,
         training=dataclasses.replace(chosen.training, **training),
         **{"algorithm": chosen.algorithm, **run},
     )

@@ -282,7 +282,8 @@ class ComparisonConfig(HeldOut):
     """What to compare, as a user states it; :meth:`plan` finds the domains of the data."""
 
     data: tuple[str, ...] = ()
-    """Folders domain/class/image, tables, .npz files, WILDS folders, or names ('messi data list')."""
+    """Folders domain/class/image, tables, .npz files, WILDS folders, or names ('messi data list'); with settings in
+    quotes, such as "patients.csv label=diagnosis domain=hospital"."""
     methods: tuple[str, ...] = METHODS
     """Methods ('messi list algorithms'), recipes ('messi list recipes') or your own files, from simple to complex."""
     vary: tuple[str, ...] = ()

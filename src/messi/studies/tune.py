@@ -292,7 +292,8 @@ class SearchConfig(SearchOptions, HeldOut):
     """What to search, as a user states it; :meth:`study` finds the domains of the data."""
 
     data: str = ""
-    """A folder domain/class/image, a table, an .npz file, a WILDS folder, or a name ('messi data list')."""
+    """A folder domain/class/image, a table, an .npz file, a WILDS folder, or a name ('messi data list'); with settings
+    in quotes, such as "patients.csv label=diagnosis domain=hospital"."""
     methods: tuple[str, ...] = METHODS
     """Methods, recipes or your own files; settings, such as those of a recipe or "erm steps=500", are not searched."""
 

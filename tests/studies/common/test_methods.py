@@ -35,6 +35,7 @@ def test_settings_go_to_the_method_its_training_and_its_encoder() -> None:
     [
         ("mesi", "Did you mean 'messi'?"),
         ("messi ssi_wight=1", "Did you mean 'ssi_weight'?"),
+        ("erm_swat", "Did you mean 'erm_swad'?"),
         ("erm ssi_weight=1", "There is no setting of the method erm, its training or its encoder named 'ssi_weight'"),
         ("messi ssi_weight=much", "ssi_weight must be a number, but is 'much'."),
         ("erm averaging=most", "averaging must be one of 'none', 'ma', 'ema', 'swad', but is 'most'."),

@@ -12,7 +12,7 @@ from messi.core.config import from_text
 from messi.core.errors import MessiError, unknown_name
 from messi.core.registry import short_name
 from messi.engine.config import RunConfig
-from messi.engine.recipes import recipe_for_method
+from messi.engine.recipes import RECIPES, recipe_for_method
 from messi.engine.settings import setting_types, with_settings
 
 _WRITTEN = re.compile(r"(?P<name>.*?)(?P<settings>(\s+\w+=\S+)*)\s*")
@@ -77,6 +77,8 @@ def permit_methods(methods: Sequence[str], files: Collection[str | Path]) -> Non
 def _find(name: str) -> tuple[type[AlgorithmConfig], dict[str, Any]]:
     """Return the config class of a method or a recipe, and the settings that a recipe states."""
     recipe = recipe_for_method(name)
+    if recipe is None and not name.endswith(".py") and name not in ALGORITHMS.names():
+        raise unknown_name("method or recipe", name, {*ALGORITHMS.names(), *RECIPES})
     return (type(recipe.algorithm), recipe.settings) if recipe else (ALGORITHMS.config(name), {})
 
 
