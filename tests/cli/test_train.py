@@ -214,6 +214,16 @@ def test_recipe_and_method_determine_the_config() -> None:
     assert parsed("--recipe", "messi_swad", "--averaging", "none") == expected(recipe.algorithm, without)
 
 
+def test_options_without_effect_are_named(tmp_path: Path) -> None:
+    words = ["--data", "two_subsets", "--target", "b2", "--recipe", "messi_swad", "--out", "run", *QUICK]
+    done = messi("train", *words, "--average-from", "0.5", "--diversity-reduction", "mean", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    notes = " ".join((done.stdout + done.stderr).split())
+    assert "--average-from has no effect on training, because averaging is 'swad'." in notes
+    assert "--diversity-reduction has no effect on training, because diversity_weight is 0." in notes
+    assert "--diversity-weight has no" not in notes
+
+
 def test_a_saved_run_and_a_recipe_exclude_each_other(trained: Path) -> None:
     with pytest.raises(MessiError, match=r"^--recipe cannot be used with --config: .*\.$"):
         parse(["--config", str(trained / "run"), "--recipe", "erm"])

@@ -28,6 +28,12 @@ from messi.models.head import HeadOutput, MessiHead
 Weight = Annotated[float, Bounds(minimum=0)]
 Form = Literal["cosine", "frobenius"]
 PairReduction = Literal["sum", "mean"]
+_OF_TRANSPORT = ("epsilon", "epsilon_scale", "iterations")
+_OF_ALIGNMENT = (
+    *("ssi_ramp", "discrepancy", "selector", "slot_weight", "sharpness"),
+    *("reduction", "scale_free", "debiased", "memory"),
+)
+"""Settings that only the invariance term reads, besides those of optimal transport."""
 
 
 class MESSI(LossAlgorithm):
@@ -91,6 +97,23 @@ class MESSI(LossAlgorithm):
         def __post_init__(self) -> None:
             super().__post_init__()
             require_debiasable(self.discrepancy, debiased=self.debiased)
+
+        def unused(self) -> dict[str, str]:
+            """Return the settings of terms that are not computed, and of the other discrepancy and slot weights."""
+            found: dict[str, str] = {}
+            if self.discrepancy == "mmd":
+                found |= dict.fromkeys(_OF_TRANSPORT, "discrepancy is 'mmd'")
+            if self.slot_weight == "product":
+                found["sharpness"] = "slot_weight is 'product'"
+            if not self.ssi_weight:
+                found |= dict.fromkeys((*_OF_ALIGNMENT, *_OF_TRANSPORT), "ssi_weight is 0")
+            if not self.diversity_weight:
+                found |= dict.fromkeys(("diversity", "diversity_reduction"), "diversity_weight is 0")
+            if not (self.balance_weight or self.load_rate):
+                found["balance_momentum"] = "balance_weight and load_rate are 0"
+            if not (self.sparsity_weight or self.balance_weight or self.diversity_weight):
+                found["regulariser_ramp"] = "the weights of the three regularisers are 0"
+            return found
 
     whole_inputs: ClassVar[bool] = False
     load: Tensor

@@ -35,6 +35,7 @@ from messi.engine.leave_one_out import runs_of
 from messi.engine.recipes import default_recipe, find_recipe, recipe
 from messi.engine.run import RunResult
 from messi.engine.saved_config import read_config
+from messi.engine.unused_settings import unused_settings
 from messi.reports.page import write_report
 
 
@@ -63,6 +64,8 @@ def _train(command: "Command", processes: Processes | None = None) -> None:
     """Do all runs of a command."""
     config, out, device, capture, saved, _ = command
     leads = processes is None or processes.leads
+    for name, reason in unused_settings(config).items():
+        LogProgress().noted(f"--{name.replace('_', '-')} has no effect on training, because {reason}.")
     loading = data_progress() if leads else LogProgress()
     # Listing the images is enough to report an unknown domain; decoding them would take long.
     with processes.leader_first() if processes else contextlib.nullcontext():

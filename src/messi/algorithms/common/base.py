@@ -24,6 +24,10 @@ class AlgorithmConfig(Config):
 
     registry: ClassVar[Registry | None] = ALGORITHMS
 
+    def unused(self) -> dict[str, str]:
+        """Return the settings that have no effect on training with the values of others, each with the reason."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Group:
