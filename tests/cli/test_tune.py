@@ -15,8 +15,7 @@ def test_a_dry_run_lists_every_draw_and_a_search_has_its_own_folder(tmp_path: Pa
     assert printed.returncode == 0
     # 3 draws of 2 methods; 4 domains and 6 pairs of them
     assert (
-        "60 runs; 2 methods, 3 draws, 1 seeds, 4 groups of held-out domains and 6 for cross-validation"
-        in printed.stdout
+        "60 runs; 2 methods, 3 draws, 1 seed, 4 groups of held-out domains and 6 for cross-validation" in printed.stdout
     )
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "plan.json").write_text(json.dumps({"name": "domain_growth"}))
@@ -33,6 +32,7 @@ def test_a_dry_run_lists_every_draw_and_a_search_has_its_own_folder(tmp_path: Pa
         (("--hold-out", "5"), "--hold-out 5 must be at least 2 and at most the number of domains, which is 4."),
         (("--target", "c1"), "There is no domain named 'c1'"),
         (("--methods", "erm ssi_weight=1"), "ssi_weight"),
+        (("--methods", "erm", "erm"), "Every method must differ from the others in its name or settings"),
         (("--halving", "--rule", "oracle"), "omit --halving or --rule oracle"),
     ],
 )

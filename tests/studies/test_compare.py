@@ -175,7 +175,7 @@ def test_a_plan_can_be_read_edited_and_run(tmp_path: Path, capsys: pytest.Captur
     file.write_text(json.dumps(values))
     assert main(dry) == 0
     printed = capsys.readouterr().out
-    assert "4 runs; 1 methods, 2 groups of held-out domains, 2 seeds" in printed
+    assert "4 runs; 1 method, 2 groups of held-out domains, 2 seeds" in printed
     assert "coral" not in printed
     for wrong, sentence in (
         ({**values, "methods": ["ern"]}, "Did you mean 'erm'?"),

@@ -48,6 +48,11 @@ def first_few(names: Sequence[str], number: int = 3) -> str:
     return ", ".join(names[:number]) + more
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things: "1 method", "2 methods"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def last_line(reason: str) -> str:
     """Return the error itself, without the traceback before it."""
     return (reason.strip().splitlines() or ["unknown"])[-1]

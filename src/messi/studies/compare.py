@@ -11,6 +11,7 @@ from typing import ClassVar
 from messi.core.errors import MessiError
 from messi.core.run_documents import ExpectedAccuracy
 from messi.core.rundir import RunDir, folder_name
+from messi.core.text import counted
 from messi.data.find import data_label
 from messi.data.progress import DataProgress, LogProgress
 from messi.engine.config import RunConfig
@@ -61,24 +62,25 @@ class Compare(UserStudy):
     """Methods and recipes, with settings if they differ; from simple to complex."""
 
     def __post_init__(self) -> None:
-        """Refuse a plan without runs, and one with the same run twice."""
+        """Refuse a plan without runs."""
         super().__post_init__()
         if not (self.tasks and self.methods):
             raise MessiError("A comparison requires a data set and a method; name them with --data and --methods.")
-        if len(self.by_label) < len(self.methods):
-            raise MessiError("Every method must differ from the others in its name or settings, but two are equal.")
 
     @property
     def lead(self) -> str:
         """What was compared on which data."""
         in_turn = " in turn" if any(len(task.hold_out) > 1 for task in self.tasks) else ""
-        return f"{len(self.methods)} methods on {', '.join(self.by_data)}, each with domains held out{in_turn}."
+        return (
+            f"{counted(len(self.methods), 'method')} on {', '.join(self.by_data)}, each with domains held out{in_turn}."
+        )
 
     @property
     def extent(self) -> str:
         """The factors of the number of runs."""
         groups = sum(len(task.hold_out) for task in self.tasks)
-        return f"{len(self.methods)} methods, {groups} groups of held-out domains, {self.seeds} seeds"
+        seeds, methods = counted(self.seeds, "seed"), counted(len(self.methods), "method")
+        return f"{methods}, {counted(groups, 'group')} of held-out domains, {seeds}"
 
     @property
     def compared_with(self) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 from messi.core.config import Bounds, Config, Search
 from messi.core.errors import MessiError
 from messi.core.rundir import RunDir, folder_name
+from messi.core.text import counted
 from messi.data.find import BY_PATH, data_label
 from messi.data.progress import DataProgress, LogProgress
 from messi.engine.config import RunConfig
@@ -84,7 +85,7 @@ class Tune(SearchOptions, UserStudy):
     def lead(self) -> str:
         """What was searched, and how draws were chosen."""
         return (
-            f"{self.draws} draws of {', '.join(self.by_label)} on {data_label(self.task.data)}, chosen by "
+            f"{counted(self.draws, 'draw')} of {', '.join(self.by_label)} on {data_label(self.task.data)}, chosen by "
             f"{TITLES[self.rule]}. Draw 0 is the defaults."
         )
 
@@ -103,8 +104,8 @@ class Tune(SearchOptions, UserStudy):
         """The factors of the number of runs."""
         folds = f" and {len(self._folds)} for cross-validation" if self._folds else ""
         return (
-            f"{len(self.methods)} methods, {self.draws} draws, {self.seeds} seeds, {len(self._targets)} groups of "
-            f"held-out domains{folds}"
+            f"{counted(len(self.methods), 'method')}, {counted(self.draws, 'draw')}, {counted(self.seeds, 'seed')}, "
+            f"{counted(len(self._targets), 'group')} of held-out domains{folds}"
         )
 
     @property

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from messi.core.config import Config
+from messi.core.errors import MessiError
 from messi.core.rundir import PLAN
 from messi.data.datasets.common.base import DataConfig
 from messi.engine.config import RunConfig, TrainingConfig
@@ -51,6 +52,12 @@ class UserStudy(RunSettings, Study):
 
     methods: tuple[str, ...]
     """Methods and recipes, with settings if they differ, such as "erm steps=500"."""
+
+    def __post_init__(self) -> None:
+        """Refuse a plan with the same method twice."""
+        super().__post_init__()
+        if len(self.by_label) < len(self.methods):
+            raise MessiError("Every method must differ from the others in its name or settings, but two are equal.")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], *, files: Collection[str | Path] = ()) -> Self:
