@@ -159,6 +159,8 @@ class Config:
             value = getattr(self, name)
             if value is not None or not is_open:
                 check(name, value)
+            if isinstance(value, int) and abs(value) > _LARGEST:
+                raise MessiError(f"{name} must be at most {_LARGEST:g}, but is {value!r}.")
 
     @property
     def name(self) -> str:
@@ -319,8 +321,6 @@ def _type_checker(kind: Any, arguments: tuple[Any, ...]) -> Check:
     def check_type(name: object, value: Any) -> None:
         if not isinstance(value, kinds) or (isinstance(value, bool) and int in kinds):
             raise MessiError(f"{name} must be {words}, but is {value!r}.")
-        if int in kinds and isinstance(value, int) and abs(value) > _LARGEST:
-            raise MessiError(f"{name} must be at most {_LARGEST:g}, but is {value!r}.")
 
     return (
         _items_checker(check_type, checker(arguments[0])) if kind is tuple and arguments[1:] == (...,) else check_type
