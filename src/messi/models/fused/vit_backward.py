@@ -12,7 +12,11 @@ from messi.models.fused.vit_forward import Forward
 
 
 class Backward:
-    """The backward pass. The gradient of the residual sum is kept in the precision of the matrix products."""
+    """The backward pass.
+
+    The gradient of the residual sum is kept in the precision of the matrix products, next to what rounding takes from
+    it: only one such rest is needed at a time, in place of the last one.
+    """
 
     def __init__(self, forward: Forward) -> None:
         self._forward, self._grads = forward, dict[Tensor, Tensor]()
@@ -24,14 +28,14 @@ class Backward:
         self._norm_parts = self._parts(2 * kept + 1, forward.kernels.norm_parts(batch * tokens, width), 3, width)
         """Gradients of the first norm of every block, then of the second norm of every block but the last."""
         self._gelu_parts = self._parts(kept, forward.kernels.gelu_parts(batch * tokens, hidden), hidden)
-        heads = forward.network.blocks[0].attn.num_heads
+        heads = forward.weights.blocks[0].heads
         self._token_parts = self._parts(kept, forward.attention.token_parts(batch, tokens), 3, heads, width // heads)
 
     def _parts(self, *shape: int) -> Tensor:
         return torch.empty(shape, device=self._forward.patches.device)
 
     def run(self, grad: Tensor) -> dict[Tensor, Tensor]:
-        """Return the gradients of all parameters except the last norm, given the class tokens' gradient [B, W].
+        """Return the gradients of all weights, given the class tokens' gradient [B, W].
 
         Those of frozen blocks at the beginning, and of the embedding before them, are not computed.
         """
@@ -41,31 +45,40 @@ class Backward:
         for number in reversed(range(forward.kept)):
             self._block(number, self._outer[number - 1] if number else first)
         self._parameters()
-        if forward.first:
-            return self._grads
-        projection = forward.network.patch_embed.proj
-        self._grads[projection.weight] = weight_grad(first, forward.patches).view(projection.weight.shape)
-        table = first.view(forward.shape).sum(0, dtype=torch.float32)
-        self._grads[forward.network.pos_embed], self._grads[forward.network.cls_token] = table[None], table[None, :1]
-        self._grads[projection.bias] = table[1:].sum(0)
+        if not forward.first:
+            self._embedding(first)
         return self._grads
+
+    def _embedding(self, grad: Tensor) -> None:
+        """Compute the gradients of the embedding, given that of the sum before the blocks [N, W]."""
+        forward, weights = self._forward, self._forward.weights
+        total = grad.float() + self._rest
+        if weights.norm:
+            norm, shape = weights.norm, [grad.shape[1]]
+            total, self._grads[norm.weight], self._grads[norm.bias] = torch.ops.aten.native_layer_norm_backward(
+                total, forward.embedded[0], shape, *forward.embedded[1:], norm.weight, norm.bias, [True] * 3
+            )
+        self._grads[weights.patches] = weight_grad(total.to(grad.dtype), forward.patches)
+        self._grads[weights.table] = total.view(forward.shape).sum(0)
 
     def _block(self, number: int, into: Tensor) -> None:
         """Compute the gradients of one of the F blocks, and write that of the sum before it ``into`` a tensor."""
         forward, (batch, tokens, _) = self._forward, self._forward.shape
-        block = forward.network.blocks[forward.first + number]
+        block = forward.weights.blocks[forward.first + number]
         low, kernels, outer, middle = forward.low, forward.kernels, self._outer[number], self._middle[number]
         first, second = forward.sums.pop()
         hidden = forward.hidden[number]
-        kernels.gelu_backward(outer @ low[block.mlp.fc2.weight], hidden, self._gelu_parts[number])
+        kernels.gelu_backward(
+            outer @ low[block.fc2.weight], hidden, self._gelu_parts[number], quick=forward.weights.quick
+        )
         parts = self._norm_parts[forward.kept + 1 + number]
-        grad = hidden @ low[block.mlp.fc1.weight]
-        kernels.add_norm_backward(outer, grad, *second, block.norm2.weight, middle, parts)
-        shape = (batch, tokens, 3, block.attn.num_heads, -1)
+        grad = hidden @ low[block.fc1.weight]
+        kernels.add_norm_backward(outer, self._rest, grad, *second, block.norm2.weight, middle, parts)
+        shape = (batch, tokens, 3, block.heads, -1)
         projected = self._projected[number]
         query, key, value = forward.projected.pop().view(shape).unbind(2)
         forward.attention.attend_backward(
-            middle @ low[block.attn.proj.weight],
+            middle @ low[block.mix.weight],
             query,
             key,
             value,
@@ -74,38 +87,38 @@ class Backward:
             projected.view(shape).unbind(2),
             self._token_parts[number],
         )
-        grad = projected @ low[block.attn.qkv.weight]
-        kernels.add_norm_backward(middle, grad, *first, block.norm1.weight, into, self._norm_parts[number])
+        grad = projected @ low[block.qkv.weight]
+        kernels.add_norm_backward(middle, self._rest, grad, *first, block.norm1.weight, into, self._norm_parts[number])
 
     def _last_block(self, grad: Tensor, into: Tensor) -> None:
         """Compute the gradients of the last block, in which only the class tokens have queries."""
         forward, grads, block, (batch, tokens, width) = (
             self._forward,
             self._grads,
-            self._forward.network.blocks[-1],
+            self._forward.weights.blocks[-1],
             self._forward.shape,
         )
         low, kernels = forward.low, forward.kernels
         first, normed, query, rest, mixed, log_sums, second, again, hidden, active = forward.last
-        grads[block.mlp.fc2.bias] = grad.sum(0)
-        grad = grad.to(again.dtype)
-        grads[block.mlp.fc2.weight] = weight_grad(grad, active)
+        grads[block.fc2.bias] = grad.sum(0)
+        grad, rest_grad = self._halves(grad)
+        grads[block.fc2.weight] = weight_grad(grad, active)
         parts = self._parts(1, kernels.gelu_parts(*hidden.shape), hidden.shape[1])
-        kernels.gelu_backward(grad @ low[block.mlp.fc2.weight], hidden, parts[0])
-        grads[block.mlp.fc1.bias], grads[block.mlp.fc1.weight] = (
+        kernels.gelu_backward(grad @ low[block.fc2.weight], hidden, parts[0], quick=forward.weights.quick)
+        grads[block.fc1.bias], grads[block.fc1.weight] = (
             kernels.sum_parts(parts)[0],
             weight_grad(hidden, again),
         )
         parts, middle = self._parts(1, kernels.norm_parts(batch, width), 3, width), torch.empty_like(grad)
-        hidden_grad = hidden @ low[block.mlp.fc1.weight]
-        kernels.add_norm_backward(grad, hidden_grad, *second, block.norm2.weight, middle, parts[0])
+        hidden_grad = hidden @ low[block.fc1.weight]
+        kernels.add_norm_backward(grad, rest_grad, hidden_grad, *second, block.norm2.weight, middle, parts[0])
         norm = block.norm2
-        grads[norm.weight], grads[norm.bias], grads[block.attn.proj.bias] = kernels.sum_parts(parts)[0]
-        grads[block.attn.proj.weight] = weight_grad(middle, mixed.view(batch, width))
+        grads[norm.weight], grads[norm.bias], grads[block.mix.bias] = kernels.sum_parts(parts)[0]
+        grads[block.mix.weight] = weight_grad(middle, mixed.view(batch, width))
         asked, others = torch.empty_like(query), torch.empty_like(rest)
         parts = self._parts(1, *self._token_parts.shape[1:])
         forward.attention.attend_backward(
-            middle @ low[block.attn.proj.weight],
+            middle @ low[block.mix.weight],
             query,
             *rest.unbind(2),
             mixed,
@@ -114,24 +127,34 @@ class Backward:
             parts[0],
         )
         asked, others = asked.view(batch, width), others.view(batch * tokens, 2 * width)
-        weight, asking = low[block.attn.qkv.weight], normed.view(forward.shape)[:, 0]
-        grads[block.attn.qkv.bias] = kernels.sum_parts(parts).flatten()
-        grads[block.attn.qkv.weight] = torch.cat([weight_grad(asked, asking), weight_grad(others, normed)])
+        weight, asking = low[block.qkv.weight], normed.view(forward.shape)[:, 0]
+        grads[block.qkv.bias] = kernels.sum_parts(parts).flatten()
+        grads[block.qkv.weight] = torch.cat([weight_grad(asked, asking), weight_grad(others, normed)])
         grad = others @ weight[width:]
         grad.view(forward.shape)[:, 0] += asked @ weight[:width]
         # The sum of the other tokens is not used any further, so its gradient is zero.
-        middle = functional.pad(middle.view(batch, 1, width), (0, 0, 0, tokens - 1)).view(-1, width)
-        kernels.add_norm_backward(middle, grad, *first, block.norm1.weight, into, self._norm_parts[forward.kept])
+        middle, self._rest = (
+            functional.pad(half.view(batch, 1, width), (0, 0, 0, tokens - 1)).view(-1, width)
+            for half in (middle, rest_grad)
+        )
+        kernels.add_norm_backward(
+            middle, self._rest, grad, *first, block.norm1.weight, into, self._norm_parts[forward.kept]
+        )
+
+    def _halves(self, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a gradient in the precision of the products, and what rounding took from it."""
+        rounded = grad.to(self._forward.patches.dtype)
+        return rounded, (grad - rounded).to(rounded.dtype)
 
     def _parameters(self) -> None:
         """Store the parameter gradients of the F blocks, and of the first norm of the last."""
         forward, grads = self._forward, self._grads
-        blocks = forward.network.blocks[forward.first :]
+        blocks = forward.weights.blocks[forward.first :]
         norms = forward.kernels.sum_parts(self._norm_parts)
         for number, block in enumerate(blocks):
             grads[block.norm1.weight], grads[block.norm1.bias], bias = norms[number]
             if number:
-                grads[blocks[number - 1].mlp.fc2.bias] = bias
+                grads[blocks[number - 1].fc2.bias] = bias
         if not forward.kept:
             return
         hidden_biases = forward.kernels.sum_parts(self._gelu_parts)
@@ -142,7 +165,7 @@ class Backward:
         projected = weight_grad(self._projected, forward.normed)
         for number, block in enumerate(blocks[:-1]):
             norm = block.norm2
-            grads[norm.weight], grads[norm.bias], grads[block.attn.proj.bias] = norms[len(blocks) + number]
-            grads[block.mlp.fc1.bias], grads[block.attn.qkv.bias] = hidden_biases[number], projected_biases[number]
-            grads[block.mlp.fc2.weight], grads[block.mlp.fc1.weight] = outer[number], hidden[number]
-            grads[block.attn.proj.weight], grads[block.attn.qkv.weight] = middle[number], projected[number]
+            grads[norm.weight], grads[norm.bias], grads[block.mix.bias] = norms[len(blocks) + number]
+            grads[block.fc1.bias], grads[block.qkv.bias] = hidden_biases[number], projected_biases[number]
+            grads[block.fc2.weight], grads[block.fc1.weight] = outer[number], hidden[number]
+            grads[block.mix.weight], grads[block.qkv.weight] = middle[number], projected[number]
