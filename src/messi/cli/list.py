@@ -4,7 +4,6 @@ import dataclasses
 import fnmatch
 from typing import Annotated, Literal
 
-import timm
 import tyro
 
 from messi.algorithms.common.base import ALGORITHMS
@@ -40,7 +39,9 @@ def show(
 
     """
     if kind == "backbones":
-        names = [*SMALL, *timm.list_models()] if pattern == "*" else timm.list_models(pattern)
+        from messi.models import timm_models  # noqa: PLC0415 (see there)
+
+        names = [*(SMALL if pattern == "*" else ()), *timm_models.names(pattern)]
         if not names:
             raise MessiError(f"No backbone matches '{pattern}'; 'messi list backbones' lists all.")
         say(*names)  # one name per line, for pipes

@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import functional
 
 from messi.core.batch import InputSpec
 from messi.data.images import Images
@@ -55,6 +54,8 @@ def resize(
         [B, channels, *size]
 
     """
+    from torchvision.transforms.v2 import functional  # noqa: PLC0415 (takes as long to import as torch)
+
     results = torch.empty(len(images), *spec.shape)
     size = list(spec.shape[1:])
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (spec.mean, spec.std))

@@ -32,7 +32,6 @@ from messi.data.splits import Split, make_split
 from messi.engine.averaging.choice import make_averager
 from messi.engine.checkpoint import FrozenWeights
 from messi.engine.config import RunConfig
-from messi.engine.divisible import require_divisible
 from messi.engine.encode import encode_images
 from messi.engine.loop import RunParts, TrainingParts
 from messi.engine.metrics_log import Metrics, MetricsLog
@@ -129,6 +128,8 @@ def build_training(  # noqa: PLR0913 (what a run and an estimator have in common
     if "bfloat16" in vars(algorithm.precision).values() and not hardware_of(device).bfloat16:
         LogProgress().noted("The run computes in bfloat16, which this device emulates: expect it to be slow.")
     if processes:
+        from messi.engine.divisible import require_divisible  # noqa: PLC0415 (imports timm, which takes long)
+
         require_divisible(algorithm, config, device)
     description = dataclasses.replace(
         _describe(config, examples, split),

@@ -10,7 +10,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from messi.algorithms.common.base import Algorithm
 from messi.core.errors import MessiError
 from messi.engine.config import RunConfig
-from messi.models.dropout import Dropout, DropPath
+from messi.models.drop_path import DropPath
+from messi.models.dropout import Dropout
 from messi.models.encoder import Encoder
 
 

@@ -1,13 +1,10 @@
 """Encoders: any timm model by name, or a small network for small inputs."""
 
-import contextlib
 import dataclasses
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -15,9 +12,8 @@ from messi.core import shares
 from messi.core.batch import InputSpec, Task
 from messi.core.config import Added, Bounds, Config
 from messi.core.errors import MessiError
-from messi.models import lora, resnet_v1  # noqa: F401 (the latter registers itself with timm)
+from messi.models import lora
 from messi.models.fused.replace import fuse
-from messi.models.pretrained import cached_if_unreachable, load_weights
 from messi.models.small import ResidualMLP, identity, mlp, residual_mlp, small_cnn, tiny_cnn
 from messi.models.tuning import FULL, Tuning, TuningKind, fully_trained, last_blocks, parse_tuning
 
@@ -111,12 +107,18 @@ class EncoderConfig(Config):
                     "Omit --weights or choose another --backbone.",
                 )
             return Encoder(*SMALL[self.backbone](input_shape))
+        self.check()
         self.check_weights()
-        model = self._timm_model(input_shape)
-        if self.weights:
-            load_weights(model, Path(self.weights))
+        if len(input_shape) != 3:
+            raise MessiError(f"The backbone '{self.backbone}' takes images; use 'residual_mlp' for features.")
+        from messi.models import timm_models  # noqa: PLC0415 (see there)
+
+        weights = Path(self.weights) if self.weights else None
+        model = timm_models.build(
+            str(self.backbone), channels=input_shape[0], pretrained=self.pretrained, weights=weights
+        )
         if self.image_size:
-            _resize_model(model, str(self.backbone), self.image_size)
+            timm_models.resize(model, str(self.backbone), self.image_size)
         width = model.head_hidden_size  # the width of the output; num_features is the width before pooling
         return Encoder(model, width, frozen_batch_norm=self.frozen_batch_norm)
 
@@ -126,13 +128,11 @@ class EncoderConfig(Config):
 
     def check(self) -> None:
         """Raise if the backbone does not exist."""
-        if self.backbone not in SMALL and not timm.is_model(str(self.backbone)):
-            near = difflib.get_close_matches(str(self.backbone), [*SMALL, *timm.list_models()], n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise MessiError(
-                f"There is no backbone named '{self.backbone}'; 'messi list backbones' lists all of them.{hint}"
-            )
-        if self.backbone in SMALL and self.tuning != FULL:
+        if self.backbone not in SMALL:
+            from messi.models import timm_models  # noqa: PLC0415 (see there)
+
+            timm_models.check(str(self.backbone), others=SMALL)
+        elif self.tuning != FULL:
             raise MessiError(
                 f"tune '{self.tune}' requires a pretrained timm model, but the backbone '{self.backbone}' starts from "
                 "random weights; omit --tune or choose another --backbone."
@@ -151,33 +151,20 @@ class EncoderConfig(Config):
             return (self.image_size, self.image_size)
         if self.backbone in SMALL:
             return (28, 28)
-        published: Any = timm.get_pretrained_cfg(str(self.backbone))
-        height, width = published.input_size[1:]
+        height, width = self._published().input_size[1:]
         return (height, width)
 
     def _statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         if self.normalisation == "imagenet" or self.backbone in SMALL:
             return _IMAGENET_MEAN, _IMAGENET_STD
-        published: Any = timm.get_pretrained_cfg(str(self.backbone))
+        published = self._published()
         return tuple(published.mean), tuple(published.std)
 
-    def _timm_model(self, input_shape: tuple[int, ...]) -> Any:
-        self.check()
-        if len(input_shape) != 3:
-            raise MessiError(f"The backbone '{self.backbone}' takes images; use 'residual_mlp' for features.")
-        download = self.pretrained and not self.weights
-        try:
-            with cached_if_unreachable() if download else contextlib.nullcontext():
-                return timm.create_model(
-                    str(self.backbone), pretrained=download, num_classes=0, in_chans=input_shape[0]
-                )
-        except Exception as error:  # timm, its hub client and the network raise many kinds
-            if not download:
-                raise
-            raise MessiError(
-                f"The pretrained weights of '{self.backbone}' could not be downloaded ({_one_line(error)}).",
-                "Give a file with --weights, or start from random weights with --no-pretrained.",
-            ) from error
+    def _published(self) -> Any:
+        """Return what timm states about the published weights of the backbone."""
+        from messi.models import timm_models  # noqa: PLC0415 (see there)
+
+        return timm_models.published(str(self.backbone))
 
 
 class Encoder(nn.Module):
@@ -303,26 +290,3 @@ def build_classifier(encoder: EncoderConfig, task: Task) -> nn.Sequential:
     """
     built = encoder.build(task.input_shape)
     return nn.Sequential(built, nn.Linear(built.width, task.num_classes))
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def _resize_model(model: Any, backbone: str, size: int) -> None:
-    """Adapt a timm model and its weights to another image size; convolutions accept any size."""
-    if tuple(model.pretrained_cfg["input_size"][1:]) == (size, size):
-        return
-    patch = max(getattr(getattr(model, "patch_embed", None), "patch_size", (1,)))
-    if size % patch:
-        raise MessiError(f"image_size must be a multiple of {patch}, the patch size of '{backbone}', but is {size}.")
-    try:
-        if hasattr(model, "set_input_size"):
-            model.set_input_size(img_size=(size, size))
-        elif model.pretrained_cfg.get("fixed_input_size"):
-            raise ValueError("its layers depend on the image size")
-    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        raise MessiError(
-            f"The backbone '{backbone}' cannot take images of {size} x {size} pixels ({error}); choose another "
-            "--image-size or --backbone."
-        ) from error

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from timm.models._manipulate import group_with_matcher
-from timm.optim._param_groups import auto_group_layers
 from torch import nn
 
 
@@ -13,14 +11,21 @@ def layers_below_head(network: Any) -> dict[nn.Parameter, int]:
     The layers of a timm model are those that timm itself counts: the embedding or stem, then every block. What timm
     counts as part of the head, such as a norm after the pooling, has the number 0.
     """
+    if not hasattr(network, "pretrained_cfg"):
+        numbers = _in_order(network)
+        head = max(numbers.values(), default=0) + 1
+        return {parameter: head - numbers[name] for name, parameter in network.named_parameters()}
+    # Here, because timm takes longer to import than torch.
+    from timm.models._manipulate import group_with_matcher  # noqa: PLC0415
+    from timm.optim._param_groups import auto_group_layers  # noqa: PLC0415
+
     if hasattr(network, "group_matcher"):
         # The encoder was built without a head, but timm counts it as a layer: add its name.
         names = [*network.named_parameters(), (f"{_head_name(network)}.weight", None)]
         numbers = group_with_matcher(iter(names), network.group_matcher(coarse=False), reverse=True)
         head = max(numbers.values())
     else:
-        is_timm = hasattr(network, "pretrained_cfg")
-        numbers = auto_group_layers(network) if is_timm else _in_order(network)  # type: ignore[no-untyped-call]  # timm's own has no types
+        numbers = auto_group_layers(network)  # type: ignore[no-untyped-call]  # timm's own has no types
         head = max(numbers.values(), default=0) + 1
     return {parameter: head - numbers[name] for name, parameter in network.named_parameters()}
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from messi.core.batch import ExpertUse, Inspection
 from messi.core.errors import MessiError
-from messi.models.dropout import DropPath
+from messi.models.drop_path import DropPath
 from messi.models.encoder import Encoder
 from messi.models.experts import is_plain
 from messi.models.fused.replace import fuse

@@ -4,9 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import timm
 
 from messi.core.errors import MessiError
 from messi.core.info import version
@@ -99,7 +96,9 @@ def licences(description: RunDescription) -> dict[str, str]:
     if weights:
         found["pretrained weights"] = f"not stated ({Path(str(weights)).name})"
     elif encoder.get("pretrained") and backbone not in SMALL:
-        origin: Any = timm.get_pretrained_cfg(backbone)
+        from messi.models import timm_models  # noqa: PLC0415 (see there)
+
+        origin = timm_models.published(backbone)
         found["pretrained weights"] = f"{origin.license or 'not stated'} (timm {backbone}.{origin.tag})"
     manifest = published(short_name(str(data["name"])))
     found["data"] = manifest.licence if manifest else "not stated"

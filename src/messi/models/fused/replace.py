@@ -5,14 +5,14 @@ A replacement is a subclass with the same parameters and the same function. It u
 valid. To add one: a file here with the subclass and its ``fuse`` function, and a line in ``REPLACEMENTS``.
 """
 
-from collections.abc import Callable
+import importlib
+import sys
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from messi.core.gpu_kernels import implementation
-from messi.models.fused import resnet, small, vit
 
 
 @dataclass(frozen=True)
@@ -23,24 +23,25 @@ class Replacement:
     """Which networks, as ``messi info`` lists them."""
     original: str
     """The library whose code runs where the kernels cannot."""
-    fuse: Callable[[nn.Module], None]
-    """Sets the classes of a network's modules; a module with features that the kernels lack keeps its class.
+    module: str
+    """The module with a function ``fuse``, which sets the classes of a network's modules.
 
-    Called again after a change to the network.
+    A module with features that the kernels lack keeps its class. Called again after a change to the network.
     """
 
 
 REPLACEMENTS = (
-    Replacement("vision transformers", "timm", vit.fuse),
-    Replacement("ResNets with frozen BatchNorm", "timm", resnet.fuse),
-    Replacement("small_cnn and tiny_cnn", "torch", small.fuse),
+    Replacement("vision transformers", "timm", "vit"),
+    Replacement("ResNets with frozen BatchNorm", "timm", "resnet"),
+    Replacement("small_cnn and tiny_cnn", "torch", "small"),
 )
 
 
 def fuse(network: nn.Module) -> None:
     """Apply every replacement that fits the network; call it again after a change to the network."""
     for replacement in REPLACEMENTS:
-        replacement.fuse(network)
+        if replacement.original in sys.modules:  # otherwise the network is not timm's, which takes long to import
+            importlib.import_module(f"messi.models.fused.{replacement.module}").fuse(network)
 
 
 def implementations(device: torch.device) -> dict[str, str]:
