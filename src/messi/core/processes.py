@@ -5,6 +5,7 @@ and MASTER_PORT. Rank 0 leads: it alone reads and writes the run folder and eval
 on a GPU go through NCCL, everything else through gloo.
 """
 
+import atexit
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed.nn  # before a group exists: its functions would keep the group as a default argument
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import _coalescing_manager
 from torch.distributed.rendezvous import rendezvous
@@ -115,8 +117,9 @@ class Processes:
             try:
                 yield
                 self._meet()
-            except RuntimeError as error:
-                if isinstance(error, distributed.DistError) or "gloo" in str(error):  # another process has died
+            except BaseException as error:
+                atexit.unregister(leave)  # it would wait for operations that the others no longer take part in
+                if _is_about_another(error):
                     self.heartbeat.find_culprit()
                 raise
         self._meet()  # whoever keeps the store must not end while another process still beats
@@ -133,6 +136,11 @@ class Processes:
                 f"{what} of process {', '.join(differing)} of {self.size} differ from those of process 0: the machines "
                 "compute different results; use machines with the same hardware and the same versions."
             )
+
+
+def _is_about_another(error: BaseException) -> bool:
+    """Return whether an operation failed because another process has died."""
+    return isinstance(error, RuntimeError) and (isinstance(error, distributed.DistError) or "gloo" in str(error))
 
 
 def tell(processes: Processes | None, what: Any) -> None:
@@ -160,6 +168,7 @@ def join() -> Processes | None:
         reason = str(error).partition("\n")[0]
         raise MessiError(f"Process {own} could not join the others at {place}: {reason}") from error
     _joined.append(Processes(rank, size, Heartbeat(rank, size)))
+    atexit.register(leave)  # a thread of the group that outlives the interpreter's end would abort the process
     return _joined[0]
 
 

@@ -1,0 +1,123 @@
+"""A run started by torchrun: on this machine, and on two hosts with a network between them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import PIPE, STDOUT
+from typing import NamedTuple
+
+import pytest
+
+from messi.cli.main import main
+from messi.core.tensorfile import read_tensors
+
+from .test_parallel import OPTIONS, TOLERANCE
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+PATIENCE = 120
+"""Seconds."""
+SCRIPT = """
+import atexit, os, sys
+
+def names():
+    return [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
+
+atexit.register(lambda: print("at the end", *(name for name in names() if "gloo" in name), flush=True))  # after messi's
+
+import messi
+
+config = messi.RunConfig(data=messi.TwoSubsets(), target=("b2",), training=messi.TrainingConfig(steps=3))
+result = messi.run(config, out=sys.argv[1], device="cpu")
+assert any("gloo" in name for name in names())
+print("trained", result.selected_step, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run of one process."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    assert main(["train", *OPTIONS, "--out", str(folder)]) == 0
+    return folder
+
+
+def assert_same_weights(run: Path, alone: Path) -> None:
+    one, other = (read_tensors(folder / "model.safetensors")[0] for folder in (run, alone))
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert (tensor.double() - other[name].double()).abs().max() < TOLERANCE, name
+
+
+def test_processes_of_torchrun_train_the_model_of_one(alone: Path, tmp_path: Path) -> None:
+    command = [*TORCHRUN, "--nproc-per-node", "2", "-m", "messi", "train", *OPTIONS, "--out", str(tmp_path / "run")]
+    ended = subprocess.run(command, check=False, stdout=PIPE, stderr=STDOUT, text=True, timeout=PATIENCE)
+    assert ended.returncode == 0, ended.stdout
+    assert_same_weights(tmp_path / "run", alone)
+
+
+def test_no_thread_of_the_group_outlives_a_script(tmp_path: Path) -> None:
+    """Such a thread sometimes aborted the process at its end, after everything had been written."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [*TORCHRUN, "--nproc-per-node", "2", str(script), str(tmp_path / "run")]
+    ended = subprocess.run(command, check=False, stdout=PIPE, stderr=STDOUT, text=True, timeout=PATIENCE)
+    assert ended.returncode == 0, ended.stdout
+    assert ended.stdout.count("trained 3\n") == 2, ended.stdout
+    assert [line for line in ended.stdout.splitlines() if line.startswith("at the end")] == ["at the end"] * 2
+
+
+class Host(NamedTuple):
+    """A network namespace."""
+
+    prefix: list[str]
+    """Starts a command on the host."""
+    address: str
+    device: str
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[Host]]:
+    """Yield two hosts with a network between them."""
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("only root can make network namespaces, with iproute2")
+    names = [f"messi{os.getpid()}{end}" for end in "ab"]
+    made = [
+        Host(["ip", "netns", "exec", name], f"10.77.0.{number}", f"v{os.getpid()}{number}")
+        for number, name in enumerate(names, start=1)
+    ]
+    with ExitStack() as stack:
+        for name in names:
+            _ip("netns", "add", name)
+            stack.callback(_ip, "netns", "del", name)
+            _ip("-n", name, "link", "set", "lo", "up")
+        first, second = (host.device for host in made)
+        _ip("link", "add", first, "netns", names[0], "type", "veth", "peer", second, "netns", names[1])
+        for name, host in zip(names, made, strict=True):
+            _ip("-n", name, "addr", "add", f"{host.address}/24", "dev", host.device)
+            _ip("-n", name, "link", "set", host.device, "up")
+        yield made
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
+
+
+def test_two_hosts_train_the_model_of_one(hosts: Sequence[Host], alone: Path, tmp_path: Path) -> None:
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts[0].address}:29500", "--rdzv-id", "messi"]
+    with ExitStack() as stack:
+        started = []
+        for number, host in enumerate(hosts):
+            own = ["--local-addr", host.address, "--rdzv-conf", f"is_host={int(not number)}"]
+            train = ["-m", "messi", "train", *OPTIONS, "--out", str(tmp_path / f"run{number}")]
+            command = [*host.prefix, *TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", *meeting, *own, *train]
+            environment = os.environ | {"GLOO_SOCKET_IFNAME": host.device}
+            started.append(subprocess.Popen(command, env=environment, stdout=PIPE, stderr=STDOUT, text=True))
+            stack.callback(started[-1].kill)
+        outputs = [process.communicate(timeout=PATIENCE)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0], outputs
+    assert_same_weights(tmp_path / "run0", alone)
+    assert not (tmp_path / "run1").exists(), "only the first host needs the run folder"
