@@ -16,6 +16,7 @@ from messi.cli.main import main
 from messi.core.tensorfile import read_tensors
 
 from .test_parallel import OPTIONS, TOLERANCE
+from .test_resume import contents
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 PATIENCE = 120
@@ -34,6 +35,26 @@ config = messi.RunConfig(data=messi.TwoSubsets(), target=("b2",), training=messi
 result = messi.run(config, out=sys.argv[1], device="cpu")
 assert any("gloo" in name for name in names())
 print("trained", result.selected_step, flush=True)
+"""
+
+
+KILLED = """
+import os, signal, sys
+
+from messi.core.processes import Processes
+from messi.cli.main import main
+
+out, rank, last = sys.argv[1], sys.argv[2], int(sys.argv[3])
+agree = Processes.agree
+
+def agree_or_die(self, step, *, stop):
+    answer = agree(self, step, stop=stop)
+    if (os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"], answer[0]) == (rank, "0", last):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return answer
+
+Processes.agree = agree_or_die
+sys.exit(main(["train", *sys.argv[4:], "--out", out]))
 """
 
 
@@ -68,6 +89,18 @@ def test_no_thread_of_the_group_outlives_a_script(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.count("trained 3\n") == 2, ended.stdout
     assert [line for line in ended.stdout.splitlines() if line.startswith("at the end")] == ["at the end"] * 2
+
+
+def test_torchrun_restarts_a_killed_process_and_the_run_has_the_same_bits(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(KILLED)
+    for rank, last in (("none", 0), ("0", 8), ("1", 11)):
+        command = [*TORCHRUN, "--nproc-per-node", "2", "--max-restarts", "1", str(script), str(tmp_path / rank)]
+        command += [rank, str(last), *OPTIONS]
+        ended = subprocess.run(command, check=False, stdout=PIPE, stderr=STDOUT, text=True, timeout=PATIENCE)
+        assert ended.returncode == 0, ended.stdout
+        assert ("exitcode: -9" in ended.stdout) == (rank != "none"), ended.stdout
+        assert contents(tmp_path / rank) == contents(tmp_path / "none")
 
 
 class Host(NamedTuple):

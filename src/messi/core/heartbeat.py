@@ -162,14 +162,14 @@ class Heartbeat:
 
 
 def _key(rank: int) -> str:
-    return f"messi/{_attempt()}/beat/{rank}"
+    return f"messi/{attempt()}/beat/{rank}"
 
 
 def _gone(rank: int) -> str:
-    return f"messi/{_attempt()}/gone/{rank}"
+    return f"messi/{attempt()}/gone/{rank}"
 
 
-def _attempt() -> str:
+def attempt() -> str:
     """Return how often torchrun has started the processes again; the store keeps what earlier ones wrote."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 import torch.distributed.nn  # before a group exists: its functions would keep the group as a default argument
 from torch import Tensor, distributed
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]  # its stubs do not export it
 from torch.distributed.distributed_c10d import _coalescing_manager
 from torch.distributed.rendezvous import rendezvous
 
 from messi.core.errors import MessiError
-from messi.core.heartbeat import START, Heartbeat
+from messi.core.heartbeat import START, Heartbeat, attempt
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 # The leader may decode a data set or evaluate while the others wait; the heartbeat notices who hangs or dies.
@@ -159,7 +160,8 @@ def join() -> Processes | None:
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank() % torch.cuda.device_count())
     try:
-        store, rank, size = next(rendezvous("env://", timeout=START))
+        common, rank, size = next(rendezvous("env://", timeout=START))
+        store = PrefixStore(f"messi/{attempt()}", common)  # torchrun may keep the store when it starts again
         _meet_all(store, rank, size)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
@@ -187,7 +189,7 @@ def _meet_all(store: Any, rank: int, size: int) -> None:
 
 def _started(rank: int) -> str:
     """Return the name under which a process says that it has started."""
-    return f"messi/started/{rank}"
+    return f"started/{rank}"
 
 
 def leave() -> None:
