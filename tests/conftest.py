@@ -35,6 +35,7 @@ LONG_FILES = [
     "cli/test_demo.py",
     "engine/test_parallel.py",
     "engine/test_resume.py",
+    "engine/test_torchrun.py",
     "sweeps/launchers/test_slurm.py",
     "docs/test_tutorials.py",
     "serving/test_export.py",

@@ -1,9 +1,10 @@
-"""A run started by torchrun: on this machine, and on two hosts with a network between them."""
+"""Runs of several processes on this machine, started by torchrun, and on two hosts with a network between them."""
 
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -111,6 +112,10 @@ class Host(NamedTuple):
     address: str
     device: str
 
+    def cut(self) -> None:
+        """Disconnect the host."""
+        _ip("-n", self.prefix[-1], "link", "set", self.device, "down")
+
 
 @pytest.fixture
 def hosts() -> Iterator[list[Host]]:
@@ -154,3 +159,26 @@ def test_two_hosts_train_the_model_of_one(hosts: Sequence[Host], alone: Path, tm
     assert [process.returncode for process in started] == [0, 0], outputs
     assert_same_weights(tmp_path / "run0", alone)
     assert not (tmp_path / "run1").exists(), "only the first host needs the run folder"
+
+
+def test_when_the_network_is_cut_both_hosts_name_the_other_and_stop(hosts: Sequence[Host], tmp_path: Path) -> None:
+    address = {"MASTER_ADDR": hosts[0].address, "MASTER_PORT": "29500", "WORLD_SIZE": "2"}
+    endless = [*OPTIONS, "--steps", "100000", "--evaluate-every", "100", "--out", str(tmp_path / "run")]
+    with ExitStack() as stack:
+        started = []
+        for rank, host in enumerate(hosts):
+            environment = os.environ | address | {"RANK": str(rank), "GLOO_SOCKET_IFNAME": host.device}
+            command = [*host.prefix, sys.executable, "-m", "messi", "train", *endless]
+            started.append(subprocess.Popen(command, env=environment, stdout=PIPE, stderr=STDOUT, text=True))
+            stack.callback(started[-1].kill)
+        assert started[0].stdout is not None
+        while "step 100/" not in started[0].stdout.readline():
+            assert started[0].poll() is None
+        hosts[0].cut()
+        start = time.monotonic()
+        outputs = [process.communicate(timeout=PATIENCE)[0] for process in started]
+    assert time.monotonic() - start < 30
+    assert [process.returncode for process in started] == [2, 2], outputs
+    for rank, output in enumerate(outputs):
+        assert f"Process {1 - rank} of 2 " in output
+        assert "so the others have stopped" in output
