@@ -131,6 +131,12 @@ def test_nothing_is_recommended_before_all_runs_are_finished(tmp_path: Path) -> 
     words, ranking, _ = sections(tmp_path, STUDY, partial)
     assert words == "## Recommendation\n\nNone yet: 2 of 12 runs are not finished."
     assert cell_of(ranking, "Mean %", "coral").state == "incomplete"
+
+    def failing(labels: Mapping[str, Label]) -> dict[str, Any] | str | None:
+        return "Too large." if labels["method"] == "coral" else made(labels)
+
+    words, *_ = sections(tmp_path / "failing", STUDY, failing)
+    assert words == "## Recommendation\n\nNone yet: 4 of 12 runs are not finished; 4 of them failed."
     with pytest.raises(MessiError, match="has unfinished runs"):
         STUDY.final(made_results(tmp_path / "again", STUDY, partial), tmp_path)
 

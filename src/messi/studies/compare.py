@@ -175,8 +175,9 @@ class Compare(UserStudy):
         found = self.recommendation(results, data)
         if found is None:
             states = [outcome.state for outcome in results.where(data=data)]
-            missing = len(states) - states.count("done")
-            return f"{head}\n\nNone yet: {missing} of {len(states)} runs are not finished."
+            missing, failed = len(states) - states.count("done"), states.count("failed")
+            why = f"; {failed} of them failed" if failed else ""
+            return f"{head}\n\nNone yet: {missing} of {len(states)} runs are not finished{why}."
         expected = self.expected(results, data, found.method)
         final = _final_model(results)
         lines = [
