@@ -176,7 +176,7 @@ def test_a_model_file_of_another_version_gives_one_sentence(part: str, folder: R
 NEWS: dict[str, tuple[str, dict[str, Any], str]] = {
     "setting": ("algorithm", {"new_option": 1}, "There is no setting of MESSI.Config named 'new_option'; available:"),
     "similar setting": ("algorithm", {"num_expert": 1}, r"Did you mean 'num_experts'\? Use the version"),
-    "value": ("algorithm", {"num_experts": 0}, "num_experts must be at least 1, but is 0"),
+    "value": ("algorithm", {"num_experts": 0}, "num_experts must be at least 1 and at most 10000, but is 0"),
     "method": ("algorithm", {"name": "newer"}, "There is no algorithm named 'newer'; available:"),
     "backbone": ("encoder", {"backbone": "newer_net"}, "There is no backbone named 'newer_net'"),
 }
