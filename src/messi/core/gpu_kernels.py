@@ -3,6 +3,7 @@
 The kernels are written in Triton, which only CUDA builds of torch install.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,9 @@ import torch
 from torch import Tensor
 
 from messi.core.hardware import hardware_of
+
+# A product and a sum round once. From Triton 3.10 on they round twice by default, which is slower and changes results.
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 _enabled = True
 
