@@ -4,8 +4,10 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 # The problems are tiny: more threads only wait for each other, here and in the processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -18,7 +20,8 @@ import torch
 from PIL import Image
 
 # Without a GPU, Triton's interpreter runs the kernels, slowly but exactly.
-if not torch.cuda.is_available():
+INTERPRETED = not torch.cuda.is_available()
+if INTERPRETED:
     os.environ["TRITON_INTERPRET"] = "1"
 
 from messi.data.datasets.two_subsets import TwoSubsets
@@ -75,6 +78,23 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MESSI_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def last_programs_first() -> Iterator[None]:
+    """Let the interpreter run the programs of a launch from the last to the first: a GPU promises no order."""
+    if not INTERPRETED or not find_spec("triton"):
+        yield
+        return
+    from triton.runtime.interpreter import InterpreterBuilder  # noqa: PLC0415 (only CUDA builds have Triton)
+
+    forward = InterpreterBuilder.set_grid_idx
+
+    def backward(builder: InterpreterBuilder, *place: int) -> None:
+        forward(builder, *(number - 1 - own for number, own in zip(builder.grid_dim, place, strict=True)))
+
+    with mock.patch.object(InterpreterBuilder, "set_grid_idx", backward):
+        yield
 
 
 @pytest.fixture
