@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import timm
 import torch
-from timm.layers.activations import quick_gelu
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,15 +18,13 @@ from messi.models.fused.vit_forward import Forward
 from messi.models.fused.vit_kernels import (
     add_norm,
     add_norm_backward,
-    gelu,
-    gelu_backward,
-    gelu_parts,
     norm_parts,
     patches,
     sum_parts,
 )
 from messi.models.fused.vit_weights import is_plain, read
 from messi.models.lora import LowRank, adapt, merge
+from messi.models.moe_layers import CosineMoeLayer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDING = 1e-5
@@ -40,7 +37,7 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
 
 
 def rand(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def network(size: int, **options: Any) -> VisionTransformer:
@@ -214,6 +211,28 @@ def test_in_bfloat16_on_a_cpu_results_are_as_accurate_as_timm() -> None:
         assert relative_error(found, wanted) < 1.3 * relative_error(other, wanted)
 
 
+@pytest.mark.parametrize("places", [(0,), (1,), (3,), (1, 2), (0, 2), (0, 1, 2, 3)])
+def test_blocks_with_experts_match_timm(places: tuple[int, ...]) -> None:
+    model, images, above = network(16, depth=4), rand(2, 3, 16, 16), rand(2, 48, seed=2)
+    blocks: Any = model.blocks
+    for place in places:
+        experts = CosineMoeLayer(blocks[place].mlp, num_experts=3, top_k=2, noise=0.0)
+        blocks[place].mlp = experts.to(DEVICE)
+        for number, parameter in enumerate(experts.parameters()):
+            parameter.data += 0.1 * rand(*parameter.shape, seed=number)
+    vit.fuse(model)
+    assert isinstance(model, vit.FusedVisionTransformer)
+    features = vit.encode(model, images, dtype=torch.float32)
+    routed = sum((blocks[place].mlp.take().logits.square().sum() for place in places), torch.zeros((), device=DEVICE))
+    grads = torch.autograd.grad((features * above).sum() + routed, list(model.parameters()))
+    exact = VisionTransformer.forward(model, images)  # in float32, as routers always are
+    routed = sum((blocks[place].mlp.take().logits.square().sum() for place in places), torch.zeros((), device=DEVICE))
+    expected = torch.autograd.grad((exact * above).sum() + routed, list(model.parameters()))
+    assert relative_error(features, exact) < 3 * ROUNDING
+    for (name, _), grad, wanted in zip(model.named_parameters(), grads, expected, strict=True):
+        assert relative_error(grad, wanted) < 3 * ROUNDING, name
+
+
 @pytest.mark.parametrize("trained", [1, 2, 3, 4])
 def test_frozen_blocks_at_the_beginning_get_no_gradients(trained: int) -> None:
     model, images, above = network(16, depth=4), rand(2, 3, 16, 16), rand(2, 48, seed=2)
@@ -225,8 +244,8 @@ def test_frozen_blocks_at_the_beginning_get_no_gradients(trained: int) -> None:
         parameter.requires_grad_(name.startswith(part))
     features = vit.encode(model, images, dtype=torch.float32)
     assert torch.equal(features, every)
-    passed = Forward(read(model), images, torch.float32, keep=True)
-    found = Backward(passed).run(torch.zeros_like(passed.run())) if trained < 4 else {}  # all blocks: the embedding too
+    passed = Forward(read(model), (images, None), (2, 5, 48), torch.float32, keep=True)
+    found = Backward(passed).run(*map(torch.zeros_like, passed.run())) if trained < 4 else {}  # else the embedding, too
     frozen = [tensor for tensor in passed.weights.tensors() if not tensor.requires_grad]
     assert not set(found) & set(frozen), "nothing is computed for them"
     (features * above).sum().backward()
@@ -251,27 +270,6 @@ def test_patches_are_rows_after_a_row_of_zeros() -> None:
     assert torch.equal(rows[:, 1:], expected)
     longer = patches(images, (2, 4), torch.float32, prefix=3, length=32)
     assert torch.equal(longer, functional.pad(expected, (0, 8, 3, 0)))
-
-
-@pytest.mark.parametrize("quick", [False, True])
-def test_gelu_and_its_gradient_are_exact_to_two_roundings(quick: bool) -> None:
-    """The error is absolute, because values close to zero are as small as the error of erf there."""
-    x = torch.linspace(-40, 40, 8001, device=DEVICE).view(1, -1)
-    exact = x.double().requires_grad_()
-    value = quick_gelu(exact) if quick else functional.gelu(exact)
-    (grad,) = torch.autograd.grad(value.sum(), exact)
-    result, parts = torch.empty_like(x), torch.empty(gelu_parts(*x.shape), x.shape[1], device=DEVICE)
-    gelu(x, result, quick=quick)
-    assert ((result - value).abs() < 1e-6 + 1e-7 * value.abs()).all()
-    gelu_backward(torch.ones_like(x), x, parts, quick=quick)
-    assert (x - grad).abs().max() < 1e-6
-
-
-def test_bias_gradient_of_gelu_is_the_sum_over_rows() -> None:
-    x, above = rand(70, 300), rand(70, 300, seed=1)
-    parts = torch.empty(1, gelu_parts(70, 300), 300, device=DEVICE)
-    gelu_backward(above, x, parts[0])
-    assert relative_error(sum_parts(parts)[0], x.sum(0)) < ROUNDING
 
 
 def norm_layer(weight: Tensor, shift: Tensor) -> torch.nn.LayerNorm:

@@ -6,7 +6,8 @@ bfloat16 copies of the weights, made in one launch, and return float32 gradients
 in float32, as under autocast, and so does its gradient: as the sum of two numbers in bfloat16, of which the products
 read the first. The encoder only returns the class token, so the last block computes nothing but keys and values for the
 other tokens. On a CPU under autocast, this last point and the attention (``CPUAttention``) differ from timm.
-``vit_weights`` states which networks are supported.
+``vit_weights`` states which networks are supported. A block with another MLP, such as experts, calls it as a module
+between two parts of the network, each of which is one function.
 Legend: B images, T tokens, N = B T rows, W width, H heads.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from timm.layers.attention import Attention
+from timm.layers.mlp import Mlp
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -88,27 +90,49 @@ def _attend_first(attention: Any, x: Tensor) -> Tensor:
 
 def encode(network: Any, images: Tensor, *, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Return the features of images [B, 3, S, S] in float32: [B, W]."""
-    weights = read(network)
-    tensors = list(weights.tensors())
-    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    x = _ClassToken.apply(images, weights, dtype, keep, *tensors)
+    weights, mlps = read(network), [block.mlp for block in network.blocks if type(block.mlp) is not Mlp]
+    shape = len(images), network.patch_embed.num_patches + network.num_prefix_tokens, network.embed_dim
+    x, branch = images, None
+    for number, part in enumerate(weights.parts()):
+        tensors = list(part.tensors())
+        needed = (x, *tensors) if number else tensors
+        keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in needed)
+        x, *normed = _Part.apply(x, branch, part, shape, dtype, keep, *tensors)
+        branch = mlps[number](normed[0].view(shape)).flatten(0, 1).to(dtype) if normed else None
+    if branch is not None:
+        x = x.view(shape)[:, 0] + branch.view(shape)[:, 0]
     return functional.layer_norm(x, x.shape[1:], network.norm.weight, network.norm.bias, network.norm.eps)
 
 
-class _ClassToken(torch.autograd.Function):
-    """Images to the class token after the last block, as one function with its own precisions in the backward pass."""
+class _Part(torch.autograd.Function):
+    """A part of a network as one function with its own precisions in the backward pass.
+
+    It takes images, or a sum and the term to add to it, and returns what :meth:`Forward.run` does.
+    """
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, weights: Weights, dtype: torch.dtype, keep: bool, *tensors: Tensor) -> Tensor:
-        forward_pass = Forward(weights, images, dtype, keep=keep)
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        branch: Tensor | None,
+        weights: Weights,
+        shape: tuple[int, int, int],
+        dtype: torch.dtype,
+        keep: bool,
+        *tensors: Tensor,
+    ) -> tuple[Tensor, ...]:
+        whole = weights.embedding is not None or not ctx.needs_input_grad[0]
+        forward_pass = Forward(weights, (x, branch), shape, dtype, keep=keep, whole=whole)
         result = forward_pass.run()
         if keep:
-            ctx.forward_pass, ctx.tensors = forward_pass, tensors
+            ctx.forward_pass, ctx.tensors, ctx.whole = forward_pass, tensors, whole
         return result
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        grads = Backward(ctx.forward_pass).run(grad)
+    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
+        backward_pass = Backward(ctx.forward_pass)
+        grads = backward_pass.run(*above)
         del ctx.forward_pass
-        return None, None, None, None, *(grads.get(tensor) for tensor in ctx.tensors)
+        start = None if ctx.whole else backward_pass.start
+        return start, start, None, None, None, None, *(grads.get(tensor) for tensor in ctx.tensors)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 _ROWS = 4
 _WARPS = 1056
 """Total number of warps: eight per multiprocessor of an H200, for which this and the tiles were tuned."""
-_TILE = 256
 
 
 def patches(
@@ -79,27 +78,6 @@ def add_norm_backward(
 
 def _norm_warps(width: int) -> int:
     return int(max(triton.next_power_of_2(width) // 256, 1))
-
-
-def gelu(hidden: Tensor, result: Tensor, *, quick: bool = False) -> None:
-    """Write the GELU of ``hidden`` into ``result``, both contiguous; exact, or ``quick``: x sigmoid(1.702 x)."""
-    size, block = hidden.numel(), 2048
-    with torch.cuda.device_of(hidden):
-        _gelu[(triton.cdiv(size, block),)](hidden, result, size, QUICK=quick, BLOCK=block)
-
-
-def gelu_parts(rows: int, width: int) -> int:
-    """Return the number of parts in which :func:`gelu_backward` stores its sum over rows."""
-    return int(min(max(_WARPS // triton.cdiv(width, _TILE), 1), triton.cdiv(rows, _ROWS)))
-
-
-def gelu_backward(grad: Tensor, hidden: Tensor, parts: Tensor, *, quick: bool = False) -> None:
-    """Replace ``hidden`` [N, W] by its gradient, and write parts [P, W] of the sum of that over the rows."""
-    rows, width = hidden.shape
-    with torch.cuda.device_of(hidden):
-        _gelu_backward[(triton.cdiv(width, _TILE), len(parts))](
-            grad, hidden, parts, rows, width, QUICK=quick, ROWS=_ROWS, BLOCK=_TILE, num_warps=8
-        )
 
 
 def sum_parts(parts: Tensor) -> Tensor:
@@ -205,34 +183,7 @@ def _sum_parts(parts, result, rows, width, ROWS: tl.constexpr, BLOCK: tl.constex
 
 
 @triton.jit
-def _gelu(hidden, result, size, QUICK: tl.constexpr, BLOCK: tl.constexpr):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(hidden + place, mask=place < size, other=0.0).to(tl.float32)
-    below, _ = _gate(value, QUICK)
-    tl.store(result + place, value * below, mask=place < size)
-
-
-@triton.jit
-def _gelu_backward(
-    grad, hidden, parts, rows, width, QUICK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    within = column < width
-    total = tl.zeros([ROWS, BLOCK], tl.float32)
-    for start in range(tl.program_id(1) * ROWS, rows, tl.num_programs(1) * ROWS):
-        row = start + tl.arange(0, ROWS)
-        inside = (row < rows)[:, None] & within[None, :]
-        place = row[:, None].to(tl.int64) * width + column[None, :]
-        value = tl.load(hidden + place, mask=inside, other=0.0).to(tl.float32)
-        below, density = _gate(value, QUICK)
-        value = tl.load(grad + place, mask=inside, other=0.0).to(tl.float32) * (below + value * density)
-        total += value
-        tl.store(hidden + place, value, mask=inside)
-    tl.store(parts + tl.program_id(1) * width + column, tl.sum(total, 0), mask=within)
-
-
-@triton.jit
-def _gate(value, QUICK: tl.constexpr):
+def gate(value, QUICK: tl.constexpr):
     """Return the factor by which GELU multiplies a value, and the derivative of that factor."""
     if QUICK:
         share = 1 / (1 + tl.exp(-1.702 * value))
