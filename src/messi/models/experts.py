@@ -7,7 +7,7 @@ Legend: M experts, N inputs (images or tokens), W width, H hidden units.
 """
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,9 @@ from torch.nn import functional
 from messi.core import gpu_kernels
 from messi.models.dropout import dropped
 from messi.models.fused.experts import LowPrecisionExperts
-from messi.models.fused.sparse_experts import ChosenExperts
+
+if TYPE_CHECKING:  # only CUDA builds have Triton
+    from messi.models.fused.moe_kernels import ChosenExperts
 
 
 class Experts(nn.Module):
@@ -58,8 +60,10 @@ class Experts(nn.Module):
         hidden = dropped(hidden, self._dropout, dim=1) if dropping else hidden
         return torch.baddbmm(self.bias_out, hidden, self.weight_out)
 
-    def of_choices(self, inputs: Tensor, chosen: Tensor, most: int) -> ChosenExperts:
+    def of_choices(self, inputs: Tensor, chosen: Tensor, most: int) -> "ChosenExperts":
         """Apply experts to inputs [N, W] where ``chosen`` [N, M]; no input has more than ``most`` of them."""
+        from messi.models.fused.moe_kernels import ChosenExperts  # noqa: PLC0415 (only CUDA builds have Triton)
+
         return ChosenExperts(inputs, chosen, most, self._weights(), torch.get_autocast_dtype("cuda"))
 
     def run_kernels(self, inputs: Tensor) -> bool:

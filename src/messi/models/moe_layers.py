@@ -6,6 +6,7 @@ Legend: B images, T tokens, N = B T, E experts, W width.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +14,10 @@ from torch.nn import functional
 
 from messi.core import shares
 from messi.models.experts import Experts
-from messi.models.fused.sparse_experts import ChosenExperts
 from messi.models.moe_orthogonal import chosen_slots, orthogonal_gates, orthogonal_slot_gates
+
+if TYPE_CHECKING:  # only CUDA builds have Triton
+    from messi.models.fused.moe_kernels import ChosenExperts
 
 _ROUTER_WIDTH = 256
 
@@ -60,7 +63,7 @@ class MoeLayer(nn.Module, ABC):
         """Combine the outputs [E, N, W] with the gates [N, E]: [N, W]."""
         return torch.einsum("ne,enw->nw", gates, outputs)
 
-    def mix_chosen(self, gates: Tensor, chosen: Tensor, outputs: ChosenExperts) -> Tensor:  # noqa: ARG002 (OMoE's)
+    def mix_chosen(self, gates: Tensor, chosen: Tensor, outputs: "ChosenExperts") -> Tensor:  # noqa: ARG002 (OMoE's)
         """Combine the outputs of the chosen experts, [N, E], like :meth:`mix`."""
         return outputs.mixed(gates)
 
@@ -158,7 +161,7 @@ class CosineMoeLayer(MoeLayer):
         """Combine the outputs [E, N, W] with the gates [N, E], after Gram-Schmidt if configured: [N, W]."""
         return super().mix(orthogonal_gates(gates, outputs) if self._orthogonal else gates, outputs)
 
-    def mix_chosen(self, gates: Tensor, chosen: Tensor, outputs: ChosenExperts) -> Tensor:
+    def mix_chosen(self, gates: Tensor, chosen: Tensor, outputs: "ChosenExperts") -> Tensor:
         """Combine the outputs of the chosen experts, [N, E], like :meth:`mix`."""
         if self._orthogonal:
             slots = chosen_slots(chosen, self._top_k)

@@ -1,353 +1,103 @@
-"""Experts applied only to the tokens that chose them, with shapes that do not depend on the choices.
+"""Experts for the tokens that chose them, as functions with gradients over ``moe_row_`` and ``moe_product_kernels``.
 
-The chosen pairs of token and expert are rows, ordered by expert. The rows of an expert are padded with zeros to whole
-tiles, so a tile has one expert. Memory is reserved for the largest possible number of rows; tiles beyond those in use
-are skipped on the device, and nothing waits for it. Sums have a fixed order, so the same input gives the same bits.
-Legend: N tokens, E experts, R rows, W width, K chosen experts of a token.
+An expert that a token did not choose has a gate of zero: its output and its gradients would be multiplied by zero, and
+are not computed. Products are in the precision of autocast, gradients of parameters in float32.
+Legend: N tokens, E experts, R rows (chosen pairs of token and expert), W width, K chosen experts of a token.
 """
 
-from typing import NamedTuple
+from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from messi.models.fused.attention_kernels import EXACT
-from messi.models.fused.vit_kernels import _normal
-
-TILE = 128
-"""Rows of a tile."""
-_COLUMNS, _INNER, _ROWS, _SPLITS = 128, 64, 4, 8
+from messi.models.fused import moe_product_kernels as by_weights
+from messi.models.fused import moe_row_kernels as by_rows
+from messi.models.fused.precision import low_copies
 
 
-class Plan(NamedTuple):
-    """Which row belongs to which token and expert."""
+class ChosenExperts:
+    """The outputs of the experts that tokens chose."""
 
-    places: Tensor
-    """[N, E] the row of a pair, -1 where the expert was not chosen."""
-    tokens: Tensor
-    """[R] the token of a row, -1 for padding."""
-    experts: Tensor
-    """[R / TILE] the expert of a tile, -1 for tiles that are not in use."""
-    bounds: Tensor
-    """[E + 1] where the rows of each expert begin, and where the last ones end."""
+    def __init__(
+        self, tokens: Tensor, chosen: Tensor, most: int, parameters: tuple[Tensor, ...], dtype: torch.dtype
+    ) -> None:
+        """Apply experts to tokens [N, W] where ``chosen`` [N, E]; no token has more than ``most`` of them."""
+        self._plan = by_rows.plan(chosen, most)
+        self._rows: Tensor = _Apply.apply(tokens, *parameters, self._plan, dtype)
 
+    def mixed(self, gates: Tensor) -> Tensor:
+        """Return the sum of the outputs of each token, weighted by gates [N, E]: [N, W]."""
+        result: Tensor = _Mix.apply(self._rows, gates, self._plan)
+        return result
 
-def plan(chosen: Tensor, most: int) -> Plan:
-    """Order the pairs in ``chosen`` [N, E]; no token has more than ``most`` experts."""
-    number, experts = chosen.shape
-    tiles = triton.cdiv(number * most, TILE) + experts
-    numbers = torch.full((tiles * (TILE + 1),), -1, dtype=torch.int32, device=chosen.device)
-    tokens, of_tiles = numbers.split([tiles * TILE, tiles])
-    places = torch.empty(number, experts, dtype=torch.int32, device=chosen.device)
-    bounds = torch.empty(experts + 1, dtype=torch.int32, device=chosen.device)
-    with torch.cuda.device_of(chosen):
-        _plan[(experts,)](
-            chosen.contiguous().view(torch.int8), places, tokens, of_tiles, bounds, number, experts,
-            TILE=TILE, PADDED=triton.next_power_of_2(experts), TILES=triton.next_power_of_2(tiles), BLOCK=1024,
-            num_warps=8,
-        )  # fmt: skip
-    return Plan(places, tokens, of_tiles, bounds)
+    def products(self, slots: Tensor) -> Tensor:
+        """Return the inner products of the outputs of each token: slots [N, K, E] -> [N, K, K].
+
+        A slot marks one expert, or none, whose products are zero.
+        """
+        places = ((self._plan.places + 1)[:, None] * slots).sum(-1, dtype=torch.int32) - 1
+        result: Tensor = _Products.apply(self._rows, places)
+        return result
 
 
-def gather(tokens: Tensor, where: Plan, dtype: torch.dtype) -> Tensor:
-    """Return the token of every row, zero for padding: [N, W] -> [R, W]."""
-    rows, width = len(where.tokens), tokens.shape[1]
-    result = torch.empty(rows, width, dtype=dtype, device=tokens.device)
-    with torch.cuda.device_of(tokens):
-        _gather[(rows // _ROWS,)](
-            tokens, where.tokens, where.experts, result, width,
-            TILE=TILE, ROWS=_ROWS, BLOCK=triton.next_power_of_2(width),
-        )  # fmt: skip
-    return result
+class _Apply(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tokens: Tensor,
+        weight_in: Tensor,
+        bias_in: Tensor,
+        weight_out: Tensor,
+        bias_out: Tensor,
+        plan: by_rows.Plan,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        low_in, low_out = low_copies([weight_in, weight_out], dtype)
+        x = by_rows.gather(tokens.contiguous(), plan, dtype)
+        hidden, active = by_weights.multiply_gelu(x, low_in, bias_in, plan)
+        if any(ctx.needs_input_grad):
+            ctx.plan, ctx.dtype = plan, tokens.dtype
+            ctx.save_for_backward(x, hidden, active, low_in, low_out)
+        return by_weights.multiply(active, low_out, bias_out, plan)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        plan, (x, hidden, active, low_in, low_out) = ctx.plan, ctx.saved_tensors
+        hidden_grad = by_weights.multiply_gelu_backward(grad, low_out.mT, hidden, plan)
+        return (
+            by_rows.mix(by_weights.multiply(hidden_grad, low_in.mT, None, plan), None, plan, ctx.dtype),
+            by_weights.weight_grads(x, hidden_grad, plan),
+            by_weights.bias_grads(hidden_grad, plan),
+            by_weights.weight_grads(active, grad, plan),
+            by_weights.bias_grads(grad, plan),
+            None,
+            None,
+        )
 
 
-def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, where: Plan) -> Tensor:
-    """Multiply rows by the weight of their expert: [R, I], [E, I, O], [E, 1, O] -> [R, O]; strides are free."""
-    result = torch.empty(len(rows), weight.shape[2], dtype=rows.dtype, device=rows.device)
-    _launch(rows, weight, bias, None, result, where, _PLAIN)
-    return result
+class _Mix(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, gates: Tensor, plan: by_rows.Plan) -> Tensor:
+        ctx.plan = plan
+        ctx.save_for_backward(rows, gates.contiguous())
+        return by_rows.mix(rows, gates.contiguous(), plan, rows.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, gates = ctx.saved_tensors
+        return *by_rows.mix_backward(grad.contiguous(), rows, gates, ctx.plan), None
 
 
-def multiply_gelu(rows: Tensor, weight: Tensor, bias: Tensor, where: Plan) -> tuple[Tensor, Tensor]:
-    """Return the product like :func:`multiply`, and its exact GELU."""
-    hidden = torch.empty(len(rows), weight.shape[2], dtype=rows.dtype, device=rows.device)
-    active = torch.empty_like(hidden)
-    _launch(rows, weight, bias, hidden, active, where, _GELU)
-    return hidden, active
+class _Products(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, places)
+        return by_rows.products(rows, places)
 
-
-def multiply_gelu_backward(rows: Tensor, weight: Tensor, hidden: Tensor, where: Plan) -> Tensor:
-    """Return the gradient of ``hidden`` [R, O], where the product is the gradient of its GELU."""
-    result = torch.empty_like(hidden)
-    _launch(rows, weight, None, hidden, result, where, _GELU_BACKWARD)
-    return result
-
-
-_PLAIN, _GELU, _GELU_BACKWARD = (tl.constexpr(number) for number in range(3))
-
-
-def _launch(
-    rows: Tensor, weight: Tensor, bias: Tensor | None, hidden: Tensor | None, result: Tensor, where: Plan,
-    kind: tl.constexpr,
-) -> None:  # fmt: skip
-    inner, width = weight.shape[1:]
-    with torch.cuda.device_of(rows):
-        _multiply[(len(where.experts) * triton.cdiv(width, _COLUMNS),)](
-            rows, weight, bias, hidden, result, where.experts, inner, width, *weight.stride(),
-            HAS_BIAS=bias is not None, KIND=kind, TILE=TILE, COLUMNS=_COLUMNS, INNER=_INNER, num_warps=8, num_stages=3,
-        )  # fmt: skip
-
-
-def weight_grads(left: Tensor, right: Tensor, where: Plan) -> Tensor:
-    """Return the product over the rows of each expert in float32: [R, I], [R, O] -> [E, I, O]."""
-    experts = len(where.bounds) - 1
-    result = torch.empty(experts, left.shape[1], right.shape[1], device=left.device)
-    tiles = triton.cdiv(left.shape[1], _COLUMNS) * triton.cdiv(right.shape[1], _COLUMNS)
-    with torch.cuda.device_of(left):
-        _weight_grads[(tiles, experts)](
-            left, right, where.bounds, result, left.shape[1], right.shape[1],
-            ROWS=_INNER, COLUMNS=_COLUMNS, num_warps=8, num_stages=3,
-        )  # fmt: skip
-    return result
-
-
-def bias_grads(rows: Tensor, where: Plan) -> Tensor:
-    """Return the sum over the rows of each expert in float32: [R, W] -> [E, 1, W]."""
-    experts, width = len(where.bounds) - 1, rows.shape[1]
-    parts = torch.empty(experts, _SPLITS, width, device=rows.device)
-    with torch.cuda.device_of(rows):
-        _row_sums[(triton.cdiv(width, 64), _SPLITS, experts)](rows, where.bounds, parts, width, ROWS=64, BLOCK=64)
-    return parts.sum(1, keepdim=True)
-
-
-def mix(rows: Tensor, gates: Tensor | None, where: Plan, dtype: torch.dtype) -> Tensor:
-    """Return the sum over the rows of each token, weighted by gates [N, E] if there are any: [R, W] -> [N, W]."""
-    (number, experts), width = where.places.shape, rows.shape[1]
-    result = torch.empty(number, width, dtype=dtype, device=rows.device)
-    with torch.cuda.device_of(rows):
-        _mix[(triton.cdiv(number, _ROWS),)](
-            rows, gates, where.places, result, number, width, experts,
-            GATED=gates is not None, ROWS=_ROWS, BLOCK=triton.next_power_of_2(width),
-        )  # fmt: skip
-    return result
-
-
-def mix_backward(grad: Tensor, rows: Tensor, gates: Tensor, where: Plan) -> tuple[Tensor, Tensor]:
-    """Return the gradients of the rows, zero for padding, and of the gates, zero for experts that were not chosen."""
-    row_grad, gate_grad, width = torch.empty_like(rows), torch.zeros_like(gates), rows.shape[1]
-    with torch.cuda.device_of(rows):
-        _mix_backward[(len(rows) // _ROWS,)](
-            grad, rows, gates, where.tokens, where.experts, row_grad, gate_grad, width, gates.shape[1],
-            TILE=TILE, ROWS=_ROWS, BLOCK=triton.next_power_of_2(width),
-        )  # fmt: skip
-    return row_grad, gate_grad
-
-
-def products(rows: Tensor, places: Tensor) -> Tensor:
-    """Return the inner products of the rows of each token: [R, W], [N, K] -> [N, K, K]; a place of -1 is a zero row."""
-    number, most = places.shape
-    result = torch.empty(number, most, most, device=rows.device)
-    with torch.cuda.device_of(rows):
-        _products[(triton.cdiv(number, _ROWS),)](
-            rows, places, result, number, rows.shape[1],
-            MOST=most, ROWS=_ROWS, BLOCK=triton.next_power_of_2(rows.shape[1]),
-        )  # fmt: skip
-    return result
-
-
-def products_backward(grad: Tensor, rows: Tensor, places: Tensor) -> Tensor:
-    """Return the gradient of the rows, zero for padding: [N, K, K] -> [R, W]."""
-    (number, most), result = places.shape, torch.zeros_like(rows)
-    with torch.cuda.device_of(rows):
-        _products_backward[(triton.cdiv(number, _ROWS),)](
-            grad + grad.mT, rows, places, result, number, rows.shape[1],
-            MOST=most, ROWS=_ROWS, BLOCK=triton.next_power_of_2(rows.shape[1]),
-        )  # fmt: skip
-    return result
-
-
-@triton.jit
-def _plan(
-    chosen, places, tokens, of_tiles, bounds, number, experts,
-    TILE: tl.constexpr, PADDED: tl.constexpr, TILES: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    own, every = tl.program_id(0), tl.arange(0, PADDED)
-    counts = tl.zeros([PADDED], tl.int32)
-    for start in range(0, number, BLOCK):
-        token = start + tl.arange(0, BLOCK)
-        inside = (token < number)[:, None] & (every < experts)[None, :]
-        ones = tl.load(chosen + token[:, None] * experts + every[None, :], mask=inside, other=0)
-        counts += tl.sum(ones.to(tl.int32), 0)
-    lengths = (counts + TILE - 1) // TILE * TILE
-    first = tl.sum(tl.where(every < own, lengths, 0))
-    length = tl.sum(tl.where(every == own, lengths, 0))
-    tl.store(bounds + own, first)
-    tl.store(bounds + experts, first + length, mask=own == experts - 1)
-    tile = tl.arange(0, TILES)
-    tl.store(of_tiles + first // TILE + tile, own, mask=tile < length // TILE)
-    taken = first
-    for start in range(0, number, BLOCK):
-        token = start + tl.arange(0, BLOCK)
-        one = tl.load(chosen + token * experts + own, mask=token < number, other=0).to(tl.int32)
-        place = taken + tl.cumsum(one, 0) - 1
-        tl.store(places + token * experts + own, tl.where(one > 0, place, -1), mask=token < number)
-        tl.store(tokens + place, token, mask=one > 0)
-        taken += tl.sum(one)
-
-
-@triton.jit
-def _gather(
-    values, tokens, experts, result, width, TILE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    start = tl.program_id(0) * ROWS
-    if tl.load(experts + start // TILE) < 0:
-        return
-    row, column = (start + tl.arange(0, ROWS)).to(tl.int64), tl.arange(0, BLOCK)
-    token, within = tl.load(tokens + row).to(tl.int64), (column < width)[None, :]
-    value = tl.load(values + token[:, None] * width + column[None, :], mask=(token >= 0)[:, None] & within, other=0.0)
-    tl.store(result + row[:, None] * width + column[None, :], value, mask=within)
-
-
-@triton.jit
-def _multiply(
-    rows, weight, bias, hidden, result, experts, inner, width, weight_expert, weight_inner, weight_column,
-    HAS_BIAS: tl.constexpr, KIND: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr,
-):  # fmt: skip
-    across = tl.cdiv(width, COLUMNS)
-    tile = tl.program_id(0) // across
-    expert = tl.load(experts + tile).to(tl.int64)
-    if expert < 0:
-        return
-    row = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
-    column, place = tl.program_id(0) % across * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, INNER)
-    within = (column < width)[None, :]
-    left = rows + row[:, None] * inner + place[None, :]
-    right = weight + expert * weight_expert + place[:, None] * weight_inner + column[None, :] * weight_column
-    total = tl.zeros([TILE, COLUMNS], tl.float32)
-    for start in range(0, inner, INNER):
-        a = tl.load(left, mask=(start + place < inner)[None, :], other=0.0)
-        b = tl.load(right, mask=(start + place < inner)[:, None] & within, other=0.0)
-        total = tl.dot(a, b, total, input_precision=EXACT)
-        left += INNER
-        right += INNER * weight_inner
-    if HAS_BIAS:
-        total += tl.load(bias + expert * width + column, mask=column < width, other=0.0)[None, :]
-    target = row[:, None] * width + column[None, :]
-    if KIND == _GELU:
-        tl.store(hidden + target, total, mask=within)
-        below, _ = _normal(total)
-        total *= below
-    elif KIND == _GELU_BACKWARD:
-        value = tl.load(hidden + target, mask=within, other=0.0).to(tl.float32)
-        below, density = _normal(value)
-        total *= below + value * density
-    tl.store(result + target, total, mask=within)
-
-
-@triton.jit
-def _weight_grads(
-    left, right, bounds, result, height, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):  # fmt: skip
-    across, expert = tl.cdiv(width, COLUMNS), tl.program_id(1)
-    down = tl.program_id(0) // across * COLUMNS + tl.arange(0, COLUMNS)
-    column = tl.program_id(0) % across * COLUMNS + tl.arange(0, COLUMNS)
-    first, last = tl.load(bounds + expert), tl.load(bounds + expert + 1)
-    row = first.to(tl.int64) + tl.arange(0, ROWS)
-    left += row[:, None] * height + down[None, :]
-    right += row[:, None] * width + column[None, :]
-    total = tl.zeros([COLUMNS, COLUMNS], tl.float32)
-    for _ in range(first, last, ROWS):
-        a = tl.load(left, mask=(down < height)[None, :], other=0.0)
-        b = tl.load(right, mask=(column < width)[None, :], other=0.0)
-        total = tl.dot(tl.trans(a), b, total, input_precision=EXACT)
-        left += ROWS * height
-        right += ROWS * width
-    target = (expert.to(tl.int64) * height + down[:, None]) * width + column[None, :]
-    tl.store(result + target, total, mask=(down < height)[:, None] & (column < width)[None, :])
-
-
-@triton.jit
-def _row_sums(rows, bounds, parts, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    column, split, expert = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1), tl.program_id(2)
-    splits, within = tl.num_programs(1), column < width
-    first, last = tl.load(bounds + expert), tl.load(bounds + expert + 1)
-    total = tl.zeros([ROWS, BLOCK], tl.float32)
-    for start in range(first + split * ROWS, last, splits * ROWS):
-        row = (start + tl.arange(0, ROWS)).to(tl.int64)
-        total += tl.load(rows + row[:, None] * width + column[None, :], mask=within[None, :], other=0.0).to(tl.float32)
-    tl.store(parts + (expert * splits + split) * width + column, tl.sum(total, 0), mask=within)
-
-
-@triton.jit
-def _mix(
-    rows, gates, places, result, number, width, experts, GATED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    token, column = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
-    inside, within = token < number, (column < width)[None, :]
-    total = tl.zeros([ROWS, BLOCK], tl.float32)
-    for expert in range(experts):
-        place = tl.load(places + token * experts + expert, mask=inside, other=-1).to(tl.int64)
-        there = (place >= 0)[:, None] & within
-        value = tl.load(rows + place[:, None] * width + column[None, :], mask=there, other=0.0).to(tl.float32)
-        if GATED:
-            value *= tl.load(gates + token * experts + expert, mask=inside, other=0.0)[:, None]
-        total += value
-    tl.store(result + token[:, None] * width + column[None, :], total, mask=inside[:, None] & within)
-
-
-@triton.jit
-def _mix_backward(
-    grad, rows, gates, tokens, of_tiles, row_grad, gate_grad, width, experts,
-    TILE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    start = tl.program_id(0) * ROWS
-    expert = tl.load(of_tiles + start // TILE)
-    if expert < 0:
-        return
-    row, column = (start + tl.arange(0, ROWS)).to(tl.int64), tl.arange(0, BLOCK)
-    token, within = tl.load(tokens + row).to(tl.int64), (column < width)[None, :]
-    there = token >= 0
-    source = token[:, None] * width + column[None, :]
-    above = tl.load(grad + source, mask=there[:, None] & within, other=0.0).to(tl.float32)
-    value = tl.load(rows + row[:, None] * width + column[None, :], mask=within, other=0.0).to(tl.float32)
-    gate = tl.load(gates + token * experts + expert, mask=there, other=0.0)
-    tl.store(row_grad + row[:, None] * width + column[None, :], gate[:, None] * above, mask=within)
-    tl.store(gate_grad + token * experts + expert, tl.sum(above * value, 1), mask=there)
-
-
-@triton.jit
-def _row(rows, places, token, inside, slot, column, width, MOST: tl.constexpr):
-    place = tl.load(places + token * MOST + slot, mask=inside, other=-1).to(tl.int64)
-    there = (place >= 0)[:, None] & (column < width)[None, :]
-    where = place[:, None] * width + column[None, :]
-    return tl.load(rows + where, mask=there, other=0.0).to(tl.float32), where, there
-
-
-@triton.jit
-def _products(rows, places, result, number, width, MOST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    token, column = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
-    inside = token < number
-    for one in range(MOST):
-        mine, _, _ = _row(rows, places, token, inside, one, column, width, MOST)
-        for other in range(one, MOST):
-            theirs, _, _ = _row(rows, places, token, inside, other, column, width, MOST)
-            product = tl.sum(mine * theirs, 1)
-            tl.store(result + (token * MOST + one) * MOST + other, product, mask=inside)
-            tl.store(result + (token * MOST + other) * MOST + one, product, mask=inside)
-
-
-@triton.jit
-def _products_backward(
-    grad, rows, places, result, number, width, MOST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    token, column = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
-    inside = token < number
-    for one in range(MOST):
-        total = tl.zeros([ROWS, BLOCK], tl.float32)
-        for other in range(MOST):
-            theirs, _, _ = _row(rows, places, token, inside, other, column, width, MOST)
-            total += theirs * tl.load(grad + (token * MOST + one) * MOST + other, mask=inside, other=0.0)[:, None]
-        _, where, there = _row(rows, places, token, inside, one, column, width, MOST)
-        tl.store(result + where, total, mask=there)
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return by_rows.products_backward(grad, *ctx.saved_tensors), None

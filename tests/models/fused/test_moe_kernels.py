@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from messi.models.fused.sparse_experts import ChosenExperts
+from messi.models.fused.moe_kernels import ChosenExperts
 from messi.models.moe_orthogonal import chosen_slots, orthogonal_gates, orthogonal_slot_gates
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
