@@ -332,7 +332,9 @@ def test_a_table_is_added_to_every_image() -> None:
     assert torch.equal(total, table.repeat(3, 1) + branch)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(1, 5), (1, 70), (16, 16), (17, 17), (64, 64), (65, 65), (80, 80)])
+@pytest.mark.parametrize(
+    ("queries", "keys"), [(1, 5), (1, 70), (16, 16), (17, 17), (64, 64), (65, 65), (80, 80), (130, 130)]
+)
 def test_attention(queries: int, keys: int) -> None:
     batch, heads, depth = 2, 2, 16
     query = rand(batch, queries, heads, depth)
