@@ -42,6 +42,7 @@ LONG_FILES = [
     "sweeps/launchers/test_slurm.py",
     "docs/test_tutorials.py",
     "serving/test_export.py",
+    "test_compile_kernels.py",
     "models/fused/test_vit.py",
     "docs/test_site.py",
     "serving/test_connections.py",

@@ -221,3 +221,12 @@ def test_sigterm_ends_the_service_after_the_running_requests(image_run: Path) ->
                 reply += more
         assert reply.startswith(b"HTTP/1.1 200")
         assert server.process.wait(30) == 0
+
+
+def test_the_first_request_does_not_wait_for_imports(images: Served, image_run: Path) -> None:
+    """It took 3.5 s and 170 MB, most of them for torchvision, unless the server had just encoded validation images."""
+    assert (images.run / "novelty.safetensors").exists()
+    with serving(images.run, home=image_run / "home") as server, httpx.Client(base_url=server.url) as client:
+        before = server.memory()
+        assert client.post("predict", content=images.image.read_bytes(), headers=PNG).status_code == 200
+        assert server.memory() - before < 50e6

@@ -69,7 +69,9 @@ def serve(
             note(f"Inputs that are unlike the training domains are not recognised: {reason}")
         if not is_loopback(bound):
             note("The service does not authenticate anybody: every machine that reaches this address can use it.")
-        app = make_app(Predictor(model, known), limits, no_warning_because=reason)
+        predictor = Predictor(model, known)
+        predictor.warm_up()
+        app = make_app(predictor, limits, no_warning_because=reason)
         run_server(
             app, bound, seconds=limits.seconds, ready=lambda: say(f"serving {run} at {url(bound)}; stop with Ctrl-C")
         )

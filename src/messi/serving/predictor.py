@@ -21,6 +21,16 @@ class Predictor:
         self.device = next(model.algorithm.parameters()).device
         self.batch_size = batch_size(self.device)
 
+    def warm_up(self) -> None:
+        """Answer a blank input, so that no request has to wait for imports and kernels."""
+        shape = self.model.spec.shape
+        if len(shape) == 1:
+            blank = torch.zeros(shape)
+        else:
+            channels, height, width = shape
+            blank = torch.zeros(channels, height + 1, width + 1, dtype=torch.uint8)  # of a size that must be changed
+        self([ReadyInput(blank)])
+
     def __call__(self, inputs: list[ReadyInput]) -> list[Answer | Exception]:
         """Answer a batch; an input may have its own error."""
         ready = self._ready([one.values for one in inputs])
