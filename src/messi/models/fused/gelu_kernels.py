@@ -55,19 +55,7 @@ def _linear_gelu(
     QUICK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr,
 ):  # fmt: skip
     row, column, inside, place = _tile(rows, width, ROWS, COLUMNS)
-    depth = tl.arange(0, INNER)
-    total = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for start in range(0, inner, INNER):
-        within = start + depth < inner
-        left = tl.load(
-            x + row[:, None].to(tl.int64) * x_row + (start + depth)[None, :],
-            mask=(row < rows)[:, None] & within[None, :], other=0.0,
-        )  # fmt: skip
-        right = tl.load(
-            weight + column[None, :] * inner + (start + depth)[:, None],
-            mask=(column < width)[None, :] & within[:, None], other=0.0,
-        )  # fmt: skip
-        total = tl.dot(left, right, total, input_precision=EXACT)
+    total = _product(x, x_row, weight, 1, inner, row, column, rows, inner, width, ROWS, COLUMNS, INNER)
     total += tl.load(bias + column, mask=column < width, other=0.0)[None, :].to(tl.float32)
     rounded = total.to(hidden.dtype.element_ty)
     tl.store(hidden + place, rounded, mask=inside)
@@ -82,19 +70,7 @@ def _linear_gelu_backward(
     QUICK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr,
 ):  # fmt: skip
     row, column, inside, place = _tile(rows, width, ROWS, COLUMNS)
-    depth = tl.arange(0, INNER)
-    total = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for start in range(0, inner, INNER):
-        within = start + depth < inner
-        left = tl.load(
-            grad + row[:, None].to(tl.int64) * inner + (start + depth)[None, :],
-            mask=(row < rows)[:, None] & within[None, :], other=0.0,
-        )  # fmt: skip
-        right = tl.load(
-            weight + (start + depth)[:, None] * width + column[None, :],
-            mask=(column < width)[None, :] & within[:, None], other=0.0,
-        )  # fmt: skip
-        total = tl.dot(left, right, total, input_precision=EXACT)
+    total = _product(grad, inner, weight, width, 1, row, column, rows, inner, width, ROWS, COLUMNS, INNER)
     value = tl.load(hidden + place, mask=inside, other=0.0).to(tl.float32)
     below, density = gate(value, QUICK)
     value = total * (below + value * density)
@@ -111,3 +87,25 @@ def _tile(rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     column = tl.program_id(0) % across * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < width)[None, :]
     return row, column, inside, row[:, None].to(tl.int64) * width + column[None, :]
+
+
+@triton.jit
+def _product(
+    left, left_row, right, right_row, right_column, row, column, rows, inner, width,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr,
+):  # fmt: skip
+    """Return a tile of the product of left [N, K] and right [K, H], whose strides are free, in float32."""
+    depth = tl.arange(0, INNER)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for start in range(0, inner, INNER):
+        within = start + depth < inner
+        a = tl.load(
+            left + row[:, None].to(tl.int64) * left_row + (start + depth)[None, :],
+            mask=(row < rows)[:, None] & within[None, :], other=0.0,
+        )  # fmt: skip
+        b = tl.load(
+            right + (start + depth)[:, None] * right_row + column[None, :] * right_column,
+            mask=within[:, None] & (column < width)[None, :], other=0.0,
+        )  # fmt: skip
+        total = tl.dot(a, b, total, input_precision=EXACT)
+    return total
