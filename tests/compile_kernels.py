@@ -33,8 +33,7 @@ from messi.core.batch import InputSpec, Task
 from messi.data import augment_kernels
 from messi.data.augment import draw_parameters
 from messi.data.images import Images
-from messi.discrepancy.mmd import BANDWIDTHS
-from messi.losses.ssi import kernels as ssi_kernels
+from messi.losses.ssi.loss import Discrepancy, ssi_loss
 from messi.models.encoder import Encoder, EncoderConfig
 
 HALF = torch.bfloat16
@@ -64,21 +63,11 @@ class Driver:
 
 
 def invariance_loss() -> None:
-    common: dict[str, Any] = {
-        "discrepancy": "ot",
-        "slot_weight": "sigmoid",
-        "sharpness": 4.0,
-        "reduction": "mean",
-        "debiased": False,
-        "epsilon": 0.1,
-        "epsilon_scale": "relative",
-        "iterations": 50,
-        "bandwidths": BANDWIDTHS,
-    }
-    for mode in ({}, {"debiased": True}, {"discrepancy": "mmd"}):
-        features = torch.randn(6, 96, 384, requires_grad=bool(mode))
-        labels, domains = torch.randint(7, (96,)), torch.randint(3, (96,))
-        ssi_kernels.ssi_loss(features, torch.rand(96, 6), labels, domains, **common | mode)
+    modes: tuple[tuple[Discrepancy, bool, bool], ...] = (("ot", False, False), ("ot", True, True), ("mmd", False, True))
+    for discrepancy, debiased, needed in modes:
+        features = torch.randn(6, 96, 384, requires_grad=needed)
+        routing, labels, domains = torch.rand(96, 6), torch.randint(7, (96,)), torch.randint(3, (96,))
+        ssi_loss(features, routing, labels, domains, discrepancy=discrepancy, debiased=debiased)
 
 
 def image_preparation() -> None:
@@ -130,6 +119,7 @@ def compile_all(capability: int) -> dict[str, int]:
     triton.runtime.driver.set_active(Driver(capability))
     with (
         mock.patch.object(JITFunction, "run", compiled),
+        mock.patch.object(gpu_kernels, "run_on", return_value=True),
         mock.patch.object(gpu_kernels, "run_under_autocast", return_value=True),
         mock.patch.object(torch, "get_autocast_dtype", return_value=HALF),
         mock.patch.object(torch, "mm", widened(torch.mm)),

@@ -10,9 +10,8 @@ from torch.nn import functional
 from messi.models.fused import batch_norm_kernels
 from messi.models.fused.batch_norm_kernels import frozen_norm
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROUNDING = 1e-5
-"""Relative; a few hundred roundings of float32."""
+from .common import DEVICE, ROUNDING, rand
+
 EPSILON = 1e-5
 NAMES = ("result", "maps", "weight", "bias", "shortcut")
 
@@ -20,10 +19,6 @@ every_kind = pytest.mark.parametrize(
     ("shortcut", "relu"), [(True, True), (False, True), (False, False), (True, False)],
     ids=["shortcut, relu", "relu", "neither", "shortcut"],
 )  # fmt: skip
-
-
-def rand(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def statistics(channels: int) -> tuple[Tensor, Tensor]:

@@ -10,19 +10,14 @@ from torch import Tensor, nn
 from messi.models.fused import batch_norm_kernels, batch_statistics_kernels
 from messi.models.fused.batch_norm_kernels import batch_norm
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROUNDING = 1e-5
-"""Relative; a few hundred roundings of float32."""
+from .common import DEVICE, ROUNDING, rand
+
 NAMES = ("result", "maps", "weight", "bias", "shortcut")
 
 every_kind = pytest.mark.parametrize(
     ("shortcut", "relu"), [(True, True), (False, True), (False, False), (True, False)],
     ids=["shortcut, relu", "relu", "neither", "shortcut"],
 )  # fmt: skip
-
-
-def rand(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def given(*shape: int, shortcut: bool = True) -> list[Tensor]:

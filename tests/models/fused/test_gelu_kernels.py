@@ -9,25 +9,14 @@ from torch.nn import functional
 from messi.models.fused.gelu_kernels import linear_gelu, linear_gelu_backward, linear_parts
 from messi.models.fused.vit_kernels import sum_parts
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROUNDING = 1e-5
-"""Relative; a few hundred roundings of float32."""
+from .common import DEVICE, ROUNDING, rand, relative_error
 
 either_gelu = pytest.mark.parametrize("quick", [False, True])
-
-
-def rand(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def exact_gelu(value: Tensor, *, quick: bool) -> Tensor:
     result: Tensor = quick_gelu(value) if quick else functional.gelu(value)
     return result
-
-
-def relative_error(actual: Tensor, expected: Tensor) -> float:
-    actual, expected = actual.detach().double(), expected.detach().double()
-    return float((actual - expected).norm() / expected.norm())
 
 
 @either_gelu

@@ -15,23 +15,13 @@ from messi.models.fused.group_norm_kernels import relu_group_norm
 from messi.models.fused.small import fuse
 from messi.models.small import small_cnn, tiny_cnn
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROUNDING = 1e-5
-"""Relative; a few hundred roundings of float32."""
+from .common import DEVICE, ROUNDING, rand, relative_error
 
 Build = Callable[..., tuple[nn.Module, int]]
 Switch = Callable[[bool], None]
 
 on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
 both_networks = pytest.mark.parametrize("build", [small_cnn, tiny_cnn])
-
-
-def rand(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
-
-
-def relative_error(actual: Tensor, expected: Tensor) -> float:
-    return float((actual.detach().double() - expected.detach()).norm() / expected.detach().norm())
 
 
 def norm(maps: Tensor, weight: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:

@@ -8,14 +8,9 @@ from torch.nn import functional
 from messi.models.fused.moe_kernels import ChosenExperts
 from messi.models.moe_orthogonal import chosen_slots, orthogonal_gates, orthogonal_slot_gates
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROUNDING = 1e-5
-"""Relative; a few hundred roundings of float32."""
+from .common import DEVICE, ROUNDING, relative_error
+
 TOKENS, EXPERTS, WIDTH, HIDDEN = 150, 4, 48, 72
-
-
-def relative_error(actual: Tensor, expected: Tensor) -> float:
-    return float((actual - expected).detach().norm() / expected.detach().norm())
 
 
 def choices(kind: str) -> Tensor:

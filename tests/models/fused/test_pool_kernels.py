@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from messi.models.fused.pool_kernels import max_pool
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+from .common import rand
 
 
 def both(maps: Tensor, above: Tensor) -> tuple[list[Tensor], list[Tensor]]:
@@ -19,10 +19,6 @@ def both(maps: Tensor, above: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         (grad,) = torch.autograd.grad(result, leaf, above)
         answers.append([result.detach(), grad])
     return answers[0], answers[1]
-
-
-def rand(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,9 @@ from messi.models import mixstyle
 from messi.models.encoder import Encoder, EncoderConfig
 from messi.models.fused import batch_norm_kernels, resnet
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROUNDING = 1e-5
-"""Relative; a few hundred roundings of float32."""
+from .common import DEVICE, ROUNDING, rand, relative_error
 
 Switch = Callable[[bool], None]
-
-
-def rand(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def make(block: Any, **options: Any) -> nn.Module:
@@ -79,10 +73,6 @@ def answers(network: nn.Module, images: Tensor) -> list[Tensor]:
     features = network(images)
     above = rand(*features.shape, seed=2).to(features.dtype)
     return [features.detach(), *torch.autograd.grad(features, list(network.parameters()), above)]
-
-
-def relative_error(actual: Tensor, expected: Tensor) -> float:
-    return float((actual.double() - expected).norm() / expected.norm())
 
 
 # As timm builds ResNet-18 and 50; and with several convolutions at the start and means on the shortcuts.

@@ -26,18 +26,7 @@ from messi.models.fused.vit_weights import is_plain, read
 from messi.models.lora import LowRank, adapt, merge
 from messi.models.moe_layers import CosineMoeLayer
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROUNDING = 1e-5
-"""Relative; a few hundred roundings of float32."""
-
-
-def relative_error(actual: Tensor, expected: Tensor) -> float:
-    actual, expected = actual.detach().double(), expected.detach().double()
-    return float((actual - expected).norm() / expected.norm())
-
-
-def rand(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+from .common import DEVICE, ROUNDING, rand, relative_error
 
 
 def network(size: int, **options: Any) -> VisionTransformer:
