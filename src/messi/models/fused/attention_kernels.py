@@ -3,8 +3,7 @@
 Flash attention sums the gradient of the queries with atomics or, if deterministic, more slowly. It returns three
 tensors that have to be concatenated, and pads 197 tokens to 256. Here a program owns the gradients that it writes,
 directly to where the next matrix product reads them, and computes the bias gradients as well. The remainder after
-blocks of 64 tokens uses a block of 16 if it fits. Only the last keys or queries of a loop are masked: masks and their
-addresses would take as many instructions as the arithmetic.
+blocks of 64 tokens uses a block of 16 if it fits.
 Legend: B images, Q queries, K keys, H heads, D numbers per head (a power of two). Scores are in units of log 2.
 """
 
@@ -15,26 +14,24 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK, _REST = 64, 16
+_BLOCK, _REST, _INNER = 64, 16, 32
 EXACT: tl.constexpr = tl.constexpr("ieee")
 """No tf32 for float32 inputs; it does not apply to bfloat16."""
-_SHAPE = {"BLOCK": _BLOCK, "REST": _REST, "num_warps": 4, "num_stages": 2}
+_SHAPE = {"BLOCK": _BLOCK, "REST": _REST, "INNER": _INNER}
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, result: Tensor) -> Tensor:
     """Write attention into ``result`` [B, Q, H, D] for query [B, Q, H, D], key and value [B, K, H, D].
 
-    Returns log-sums [B, H, Q'] for the backward pass, padded to whole vectors. Heads and their numbers must be
-    contiguous; tokens and images may have any stride, the same in key and value.
+    Returns log-sums [B, H, Q] for the backward pass. Heads and their numbers must be contiguous; tokens and images may
+    have any stride, the same in key and value.
     """
     batch, queries, heads, depth = query.shape
-    keys = key.shape[1]
-    padded = triton.cdiv(queries, _REST) * _REST
-    log_sums = torch.empty(batch, heads, padded, device=query.device)
+    log_sums = torch.empty(batch, heads, queries, device=query.device)
     with torch.cuda.device_of(query):
         _attend[(triton.cdiv(queries, _BLOCK), batch * heads)](
-            query, key, value, result, log_sums, *query.stride()[:2], *key.stride()[:2], heads, queries, keys, padded,
-            math.log2(math.e) / math.sqrt(depth), DEPTH=depth, TAIL=_tail(keys), **_SHAPE,
+            query, key, value, result, log_sums, *query.stride()[:2], *key.stride()[:2], heads, queries, key.shape[1],
+            math.log2(math.e) / math.sqrt(depth), DEPTH=depth, **_SHAPE, num_warps=4, num_stages=3,
         )  # fmt: skip
     return log_sums
 
@@ -57,16 +54,15 @@ def attend_backward(
     keys = key.shape[1]
     blocks = triton.cdiv(keys, _BLOCK)
     levels = torch.empty_like(log_sums)
-    sizes = (heads, queries, keys, log_sums.shape[2], 1 / math.sqrt(depth))
-    strides = (*query.stride()[:2], *key.stride()[:2], *sizes)
+    strides = (*query.stride()[:2], *key.stride()[:2], heads, queries, keys, 1 / math.sqrt(depth))
     with torch.cuda.device_of(query):
         _query_grads[(blocks, batch * heads)](
             query, key, value, result, grad, log_sums, levels, into[0], token_sums, *strides,
-            DEPTH=depth, TAIL=_tail(keys), **_SHAPE,
+            DEPTH=depth, **_SHAPE, num_warps=4, num_stages=3,
         )  # fmt: skip
         _key_grads[(blocks, batch * heads)](
             query, key, value, grad, log_sums, levels, *into[1:], token_sums, *strides,
-            DEPTH=depth, TAIL=_tail(queries), **_SHAPE,
+            DEPTH=depth, **_SHAPE, num_warps=4, num_stages=3,
         )  # fmt: skip
 
 
@@ -75,16 +71,10 @@ def token_parts(batch: int, keys: int) -> int:
     return int(batch * triton.cdiv(keys, _BLOCK))
 
 
-def _tail(number: int) -> int:
-    """Return the size of the masked tile after whole blocks: a power of two, at least 16, or 0 if nothing is left."""
-    left = number % _BLOCK
-    return max(int(triton.next_power_of_2(left)), _REST) if left else 0
-
-
 @triton.jit
 def _attend(
-    query, key, value, result, log_sums, query_image, query_token, key_image, key_token, heads, queries, keys, padded,
-    scale, BLOCK: tl.constexpr, REST: tl.constexpr, TAIL: tl.constexpr, DEPTH: tl.constexpr,
+    query, key, value, result, log_sums, query_image, query_token, key_image, key_token, heads, queries, keys, scale,
+    BLOCK: tl.constexpr, REST: tl.constexpr, INNER: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     start = tl.program_id(0) * BLOCK
     image, head = (tl.program_id(1) // heads).to(tl.int64), tl.program_id(1) % heads
@@ -92,18 +82,18 @@ def _attend(
     key += image * key_image + head * DEPTH
     value += image * key_image + head * DEPTH
     result += image * queries * heads * DEPTH + head * DEPTH
-    log_sums += tl.program_id(1) * padded
+    log_sums += tl.program_id(1) * queries
     sizes = (query_token, key_token, heads * DEPTH, queries, keys, scale)
     if queries - start > REST:
-        _attend_block(query, key, value, result, log_sums, start, sizes, BLOCK, BLOCK, TAIL, DEPTH)
+        _attend_block(query, key, value, result, log_sums, start, sizes, BLOCK, INNER, DEPTH)
     else:
-        _attend_block(query, key, value, result, log_sums, start, sizes, REST, BLOCK, TAIL, DEPTH)
+        _attend_block(query, key, value, result, log_sums, start, sizes, REST, INNER, DEPTH)
 
 
 @triton.jit
 def _attend_block(
     query, key, value, result, log_sums, start, sizes,
-    QUERIES: tl.constexpr, INNER: tl.constexpr, TAIL: tl.constexpr, DEPTH: tl.constexpr,
+    QUERIES: tl.constexpr, INNER: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     query_token, key_token, step, queries, keys, scale = sizes
     row, depth = start + tl.arange(0, QUERIES), tl.arange(0, DEPTH)
@@ -112,53 +102,28 @@ def _attend_block(
     top = tl.full([QUERIES], -float("inf"), tl.float32)
     mass = tl.zeros([QUERIES], tl.float32)
     total = tl.zeros([QUERIES, DEPTH], tl.float32)
-    pairs = (key, value, key_token, keys, scale)
-    for first in range(0, keys // INNER * INNER, INNER):
-        top, mass, total = _attend_keys(q, pairs, first, top, mass, total, INNER, DEPTH, MASKED=False)
-    if TAIL > 0:
-        top, mass, total = _attend_keys(q, pairs, keys // INNER * INNER, top, mass, total, TAIL, DEPTH, MASKED=True)
+    for first in range(0, keys, INNER):
+        column = first + tl.arange(0, INNER)
+        place = column[:, None] * key_token + depth[None, :]
+        k = tl.load(key + place, mask=(column < keys)[:, None], other=0.0)
+        v = tl.load(value + place, mask=(column < keys)[:, None], other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision=EXACT) * scale
+        scores = tl.where((column < keys)[None, :], scores, -float("inf"))
+        higher = tl.maximum(top, tl.max(scores, 1))
+        share = tl.exp2(scores - higher[:, None])
+        kept = tl.exp2(top - higher)
+        mass = mass * kept + tl.sum(share, 1)
+        total = total * kept[:, None] + tl.dot(share.to(v.dtype), v, input_precision=EXACT)
+        top = higher
     tl.store(result + row[:, None] * step + depth[None, :], total / mass[:, None], mask=asked)
-    tl.store(log_sums + row, top * scale + tl.log2(mass), mask=row < queries)
-
-
-@triton.jit
-def _attend_keys(
-    q, pairs, first, top, mass, total, KEYS: tl.constexpr, DEPTH: tl.constexpr, MASKED: tl.constexpr
-):  # fmt: skip
-    """Include some keys in the largest scores of the queries, before scaling, and in the sums relative to these."""
-    key, value, key_token, keys, scale = pairs
-    k, v = _two_tiles(key, value, first, key_token, key_token, keys, KEYS, DEPTH, MASKED)
-    scores = tl.dot(q, tl.trans(k), input_precision=EXACT)
-    if MASKED:
-        scores = tl.where((first + tl.arange(0, KEYS) < keys)[None, :], scores, -float("inf"))
-    higher = tl.maximum(top, tl.max(scores, 1))
-    share = tl.exp2(scores * scale - (higher * scale)[:, None])
-    kept = tl.exp2((top - higher) * scale)
-    mass = mass * kept + tl.sum(share, 1)
-    total = total * kept[:, None] + tl.dot(share.to(v.dtype), v, input_precision=EXACT)
-    return higher, mass, total
-
-
-@triton.jit
-def _two_tiles(
-    one, other, first, one_row, other_row, number, ROWS: tl.constexpr, DEPTH: tl.constexpr, MASKED: tl.constexpr
-):  # fmt: skip
-    """Load the same rows of two matrices; missing rows are zero."""
-    row, depth = (first + tl.arange(0, ROWS))[:, None], tl.arange(0, DEPTH)[None, :]
-    if MASKED:
-        a = tl.load(one + row * one_row + depth, mask=row < number, other=0.0)
-        b = tl.load(other + row * other_row + depth, mask=row < number, other=0.0)
-    else:
-        a = tl.load(one + row * one_row + depth)
-        b = tl.load(other + row * other_row + depth)
-    return a, b
+    tl.store(log_sums + row, top + tl.log2(mass), mask=row < queries)
 
 
 @triton.jit
 def _query_grads(
     query, key, value, result, grad, log_sums, levels, query_grad, token_sums,
-    query_image, query_token, key_image, key_token, heads, queries, keys, padded, scale,
-    BLOCK: tl.constexpr, REST: tl.constexpr, TAIL: tl.constexpr, DEPTH: tl.constexpr,
+    query_image, query_token, key_image, key_token, heads, queries, keys, scale,
+    BLOCK: tl.constexpr, REST: tl.constexpr, INNER: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of a block of queries, and the levels that the softmax subtracts from score gradients."""
     start = tl.program_id(0) * BLOCK
@@ -169,24 +134,26 @@ def _query_grads(
     value += image * key_image + head * DEPTH
     result += image * queries * heads * DEPTH + head * DEPTH
     grad += image * queries * heads * DEPTH + head * DEPTH
-    log_sums += tl.program_id(1) * padded
-    levels += tl.program_id(1) * padded
+    log_sums += tl.program_id(1) * queries
+    levels += tl.program_id(1) * queries
     part = image * tl.num_programs(0) + tl.program_id(0)
     token_sums += (part * 3 * heads + head) * DEPTH + tl.arange(0, DEPTH)
-    given = (query, result, grad, log_sums, key, value)
     sizes = (query_token, key_token, heads * DEPTH, queries, keys, scale)
     if queries - start > REST:
-        _query_block(given, levels, query_grad, token_sums, start, sizes, BLOCK, BLOCK, TAIL, DEPTH)
+        _query_block(
+            query, key, value, result, grad, log_sums, levels, query_grad, token_sums, start, sizes, BLOCK, INNER, DEPTH
+        )
     else:
-        _query_block(given, levels, query_grad, token_sums, start, sizes, REST, BLOCK, TAIL, DEPTH)
+        _query_block(
+            query, key, value, result, grad, log_sums, levels, query_grad, token_sums, start, sizes, REST, INNER, DEPTH
+        )
 
 
 @triton.jit
 def _query_block(
-    given, levels, query_grad, token_sums, start, sizes,
-    QUERIES: tl.constexpr, INNER: tl.constexpr, TAIL: tl.constexpr, DEPTH: tl.constexpr,
+    query, key, value, result, grad, log_sums, levels, query_grad, token_sums, start, sizes,
+    QUERIES: tl.constexpr, INNER: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    query, result, grad, log_sums, key, value = given
     query_token, key_token, step, queries, keys, scale = sizes
     row, depth = start + tl.arange(0, QUERIES), tl.arange(0, DEPTH)
     asked = (row < queries)[:, None]
@@ -197,32 +164,25 @@ def _query_block(
     level = tl.sum(above.to(tl.float32) * out.to(tl.float32), 1)
     tl.store(levels + row, level, mask=row < queries)
     q_grad = tl.zeros([QUERIES, DEPTH], tl.float32)
-    rows, pairs = (q, above, log_sum, level), (key, value, key_token, keys, scale)
-    for first in range(0, keys // INNER * INNER, INNER):
-        q_grad = _add_query_grads(q_grad, rows, pairs, first, INNER, DEPTH, MASKED=False)
-    if TAIL > 0:
-        q_grad = _add_query_grads(q_grad, rows, pairs, keys // INNER * INNER, TAIL, DEPTH, MASKED=True)
+    for first in range(0, keys, INNER):
+        column = first + tl.arange(0, INNER)
+        place = column[:, None] * key_token + depth[None, :]
+        # A missing key is zero, and so is its contribution.
+        k = tl.load(key + place, mask=(column < keys)[:, None], other=0.0)
+        v = tl.load(value + place, mask=(column < keys)[:, None], other=0.0)
+        share = tl.exp2(tl.dot(q, tl.trans(k), input_precision=EXACT) * (scale * 1.4426950408889634) - log_sum[:, None])
+        score_grad = share * (tl.dot(above, tl.trans(v), input_precision=EXACT) - level[:, None])
+        q_grad += tl.dot(score_grad.to(k.dtype), k, input_precision=EXACT)
     q_grad *= scale
     tl.store(query_grad + row[:, None] * query_token + depth[None, :], q_grad, mask=asked)
     tl.store(token_sums, tl.sum(q_grad, 0))
 
 
 @triton.jit
-def _add_query_grads(q_grad, rows, pairs, first, KEYS: tl.constexpr, DEPTH: tl.constexpr, MASKED: tl.constexpr):
-    """Add what some keys contribute to the gradients of queries; a missing key is zero, and so is its contribution."""
-    q, above, log_sum, level = rows
-    key, value, key_token, keys, scale = pairs
-    k, v = _two_tiles(key, value, first, key_token, key_token, keys, KEYS, DEPTH, MASKED)
-    share = tl.exp2(tl.dot(q, tl.trans(k), input_precision=EXACT) * (scale * 1.4426950408889634) - log_sum[:, None])
-    score_grad = share * (tl.dot(above, tl.trans(v), input_precision=EXACT) - level[:, None])
-    return q_grad + tl.dot(score_grad.to(k.dtype), k, input_precision=EXACT)
-
-
-@triton.jit
 def _key_grads(
     query, key, value, grad, log_sums, levels, key_grad, value_grad, token_sums,
-    query_image, query_token, key_image, key_token, heads, queries, keys, padded, scale,
-    BLOCK: tl.constexpr, REST: tl.constexpr, TAIL: tl.constexpr, DEPTH: tl.constexpr,
+    query_image, query_token, key_image, key_token, heads, queries, keys, scale,
+    BLOCK: tl.constexpr, REST: tl.constexpr, INNER: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of a block of keys and values."""
     start = tl.program_id(0) * BLOCK
@@ -233,24 +193,28 @@ def _key_grads(
     key_grad += image * key_image + head * DEPTH
     value_grad += image * key_image + head * DEPTH
     grad += image * queries * heads * DEPTH + head * DEPTH
-    log_sums += tl.program_id(1) * padded
-    levels += tl.program_id(1) * padded
+    log_sums += tl.program_id(1) * queries
+    levels += tl.program_id(1) * queries
     part = image * tl.num_programs(0) + tl.program_id(0)
     token_sums += ((part * 3 + 1) * heads + head) * DEPTH + tl.arange(0, DEPTH)
-    given = (query, grad, log_sums, levels, key, value)
     sizes = (query_token, key_token, heads * DEPTH, queries, keys, scale)
     if keys - start > REST:
-        _key_block(given, key_grad, value_grad, token_sums, start, sizes, BLOCK, BLOCK, TAIL, DEPTH)
+        _key_block(
+            query, key, value, grad, log_sums, levels, key_grad, value_grad, token_sums, start, sizes,
+            BLOCK, INNER, DEPTH,
+        )  # fmt: skip
     else:
-        _key_block(given, key_grad, value_grad, token_sums, start, sizes, REST, BLOCK, TAIL, DEPTH)
+        _key_block(
+            query, key, value, grad, log_sums, levels, key_grad, value_grad, token_sums, start, sizes,
+            REST, INNER, DEPTH,
+        )  # fmt: skip
 
 
 @triton.jit
 def _key_block(
-    given, key_grad, value_grad, token_sums, start, sizes,
-    KEYS: tl.constexpr, INNER: tl.constexpr, TAIL: tl.constexpr, DEPTH: tl.constexpr,
+    query, key, value, grad, log_sums, levels, key_grad, value_grad, token_sums, start, sizes,
+    KEYS: tl.constexpr, INNER: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    query, grad, log_sums, levels, key, value = given
     query_token, key_token, step, queries, keys, scale = sizes
     column, depth = start + tl.arange(0, KEYS), tl.arange(0, DEPTH)
     there = (column < keys)[:, None]
@@ -259,34 +223,19 @@ def _key_block(
     v = tl.load(value + place, mask=there, other=0.0)
     k_grad = tl.zeros([KEYS, DEPTH], tl.float32)
     v_grad = tl.zeros([KEYS, DEPTH], tl.float32)
-    rows = (query, grad, log_sums, levels, query_token, step, queries, scale)
-    for first in range(0, queries // INNER * INNER, INNER):
-        k_grad, v_grad = _add_key_grads(k_grad, v_grad, k, v, rows, first, INNER, DEPTH, MASKED=False)
-    if TAIL > 0:
-        first = queries // INNER * INNER
-        k_grad, v_grad = _add_key_grads(k_grad, v_grad, k, v, rows, first, TAIL, DEPTH, MASKED=True)
+    for first in range(0, queries, INNER):
+        row = first + tl.arange(0, INNER)
+        asked = (row < queries)[:, None]
+        q = tl.load(query + row[:, None] * query_token + depth[None, :], mask=asked, other=0.0)
+        above = tl.load(grad + row[:, None] * step + depth[None, :], mask=asked, other=0.0)
+        log_sum = tl.load(log_sums + row, mask=row < queries, other=float("inf"))
+        level = tl.load(levels + row, mask=row < queries, other=0.0)
+        share = tl.exp2(tl.dot(k, tl.trans(q), input_precision=EXACT) * (scale * 1.4426950408889634) - log_sum[None, :])
+        v_grad += tl.dot(share.to(v.dtype), above, input_precision=EXACT)
+        score_grad = share * (tl.dot(v, tl.trans(above), input_precision=EXACT) - level[None, :])
+        k_grad += tl.dot(score_grad.to(k.dtype), q, input_precision=EXACT)
     k_grad *= scale
     tl.store(key_grad + place, k_grad, mask=there)
     tl.store(value_grad + place, v_grad, mask=there)
     tl.store(token_sums, tl.sum(tl.where(there, k_grad, 0.0), 0))
     tl.store(token_sums + step, tl.sum(tl.where(there, v_grad, 0.0), 0))
-
-
-@triton.jit
-def _add_key_grads(
-    k_grad, v_grad, k, v, rows, first, QUERIES: tl.constexpr, DEPTH: tl.constexpr, MASKED: tl.constexpr
-):  # fmt: skip
-    """Add what some queries contribute to the gradients of keys and values."""
-    query, grad, log_sums, levels, query_token, step, queries, scale = rows
-    q, above = _two_tiles(query, grad, first, query_token, step, queries, QUERIES, DEPTH, MASKED)
-    row = first + tl.arange(0, QUERIES)
-    if MASKED:
-        log_sum = tl.load(log_sums + row, mask=row < queries, other=float("inf"))
-        level = tl.load(levels + row, mask=row < queries, other=0.0)
-    else:
-        log_sum, level = tl.load(log_sums + row), tl.load(levels + row)
-    share = tl.exp2(tl.dot(k, tl.trans(q), input_precision=EXACT) * (scale * 1.4426950408889634) - log_sum[None, :])
-    v_grad += tl.dot(share.to(v.dtype), above, input_precision=EXACT)
-    score_grad = share * (tl.dot(v, tl.trans(above), input_precision=EXACT) - level[None, :])
-    k_grad += tl.dot(score_grad.to(k.dtype), q, input_precision=EXACT)
-    return k_grad, v_grad
