@@ -50,9 +50,9 @@ HELD_TO = {
 }
 
 
-def make_batch(size: int = 96, domains: int = 3) -> Batch:
+def make_batch(size: int = 96, domains: int = 3, pixels: int = 224) -> Batch:
     torch.manual_seed(1)
-    images = torch.randn(size, 3, 224, 224, device=DEVICE)
+    images = torch.randn(size, 3, pixels, pixels, device=DEVICE)
     labels = torch.randint(CLASSES, (size,), device=DEVICE)
     return Batch(images, labels, torch.arange(size, device=DEVICE) * domains // size)
 
@@ -75,23 +75,24 @@ class Contestant:
         backbone: str,
         *,
         capture: bool = True,
-        size: int = 96,
-        domains: int = 3,
+        batch: Batch | None = None,
         timms_own: bool = False,
         compiled: bool = False,
         flatness: Flatness = "none",
     ) -> "Contestant":
-        """Build a method and its batch; its encoder may run timm's forward, also with every block compiled."""
+        """Build a method for a batch; its encoder may run timm's forward, also with every block compiled."""
+        batch = batch or make_batch()
         torch.manual_seed(0)
-        task = Task(input_shape=(3, 224, 224), num_classes=CLASSES, num_domains=domains)
-        algorithm = build(config, task=task, encoder=EncoderConfig(backbone=backbone, pretrained=False)).to(DEVICE)
+        task = Task(input_shape=batch.inputs.shape[1:], num_classes=CLASSES, num_domains=int(batch.domains.max()) + 1)
+        encoder = EncoderConfig(backbone=backbone, pretrained=False, image_size=batch.inputs.shape[-1])
+        algorithm = build(config, task=task, encoder=encoder).to(DEVICE)
         if compiled:
             for block in algorithm.encoder.network.blocks:  # type: ignore[union-attr]
                 block.compile()
         optimizer = OptimizerConfig(learning_rate=3e-5, weight_decay=0.0, flatness=flatness, sagm_alpha=1e-3)
         stepper = AdamStepper(algorithm, optimizer)
         updater = Updater(algorithm, stepper, DEVICE, capture=capture)
-        return cls(updater, make_batch(size, domains), list(algorithm.parameters()), timms_own=timms_own)
+        return cls(updater, batch, list(algorithm.parameters()), timms_own=timms_own)
 
     def milliseconds(self, steps: int = STRETCH) -> float:
         """Return the GPU time of one step; the host queues steps ahead."""
@@ -217,7 +218,7 @@ def compare_ways() -> list[str]:
 
 def compare_domains() -> tuple[list[str], float]:
     """Time steps on 100 images of 3 and of 50 domains."""
-    turns = take_turns([Contestant.make(MESSI.Config(), SMALL, size=100, domains=number) for number in (3, 50)])
+    turns = take_turns([Contestant.make(MESSI.Config(), SMALL, batch=make_batch(100, number)) for number in (3, 50)])
     few, many = map(statistics.median, zip(*turns, strict=True))
     ratio = statistics.median(b / a for a, b in turns)
     return [

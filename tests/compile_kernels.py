@@ -27,8 +27,9 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 import messi
+from messi.algorithms.common.base import ALGORITHMS, build
 from messi.core import gpu_kernels
-from messi.core.batch import InputSpec
+from messi.core.batch import InputSpec, Task
 from messi.data import augment_kernels
 from messi.data.augment import draw_parameters
 from messi.data.images import Images
@@ -38,9 +39,11 @@ from messi.models.encoder import Encoder, EncoderConfig
 HALF = torch.bfloat16
 BACKBONES = {
     "deit_tiny_patch16_224": 224,
-    "vit_base_patch16_224": 224,
+    "vit_base_patch16_clip_quickgelu_224": 224,
+    "resnet50": 64,
     "small_cnn": 28,
 }
+EXPERTS_IN_BLOCKS = ("gmoe", "omoe", "dynmoe")
 
 
 class Driver:
@@ -86,6 +89,14 @@ def frozen_norms() -> None:
     encode(config.build((3, 64, 64)), 64)
 
 
+def experts_in_blocks() -> None:
+    config = EncoderConfig(backbone="deit_tiny_patch16_224", pretrained=False)
+    task = Task(input_shape=(3, 224, 224), num_classes=2, num_domains=2)
+    for name in EXPERTS_IN_BLOCKS:
+        algorithm: Any = build(ALGORITHMS.config(name)(), task=task, encoder=config)
+        encode(algorithm.encoder, 224)
+
+
 def encode(encoder: Encoder, size: int) -> None:
     """Run the last two blocks of an encoder forward and backward."""
     network: Any = encoder.train().network
@@ -114,7 +125,7 @@ def compile_all(capability: int) -> dict[str, int]:
         mock.patch.object(torch, "mm", widened(torch.mm)),
         mock.patch.object(torch, "bmm", widened(torch.bmm)),
     ):
-        for part in (invariance_loss, image_preparation, networks, frozen_norms):
+        for part in (invariance_loss, image_preparation, networks, frozen_norms, experts_in_blocks):
             part()
     missing = launched_kernels() - used.keys()
     assert not missing, f"launched in none of the parts: {sorted(missing)}"

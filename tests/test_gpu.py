@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -169,7 +170,7 @@ def test_a_run_on_an_old_gpu_trains_in_float32_and_predicts_in_float16(
     """
     cpu = run(config(5), out=tmp_path / "cpu", device="cpu")
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    assert not torch.backends.cuda.matmul.allow_tf32
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     monkeypatch.setattr(hardware, "_has_bfloat16", lambda _: False)
     hardware.hardware_of.cache_clear()
@@ -178,18 +179,30 @@ def test_a_run_on_an_old_gpu_trains_in_float32_and_predicts_in_float16(
         old = run(config(5), out=tmp_path / "old", device="cuda")
     finally:
         hardware.hardware_of.cache_clear()
-    for one, other in zip(terms(cpu.path), terms(old.path), strict=True):
-        assert other == pytest.approx(one, rel=1e-3, abs=1e-6)
+    assert_follows(terms(old.path), terms(cpu.path))
     assert old.target == pytest.approx(cpu.target, abs=0.01)
 
 
-def test_a_run_in_float32_follows_the_cpu_captured_and_eager(tmp_path: Path) -> None:
+def test_a_run_in_float32_follows_the_cpu_captured_and_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With TF32, torch's default for convolutions, the first balance term is 1e-3 away from the CPU's."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     wanted = dataclasses.replace(config(8), precision="float32")
     cpu, captured = (run(wanted, out=tmp_path / device, device=device) for device in ("cpu", "cuda"))
     eager = run(wanted, out=tmp_path / "eager", device="cuda", capture=False)
     assert terms(captured.path) == terms(eager.path)
-    for one, other in zip(terms(cpu.path), terms(captured.path), strict=True):
-        assert other == pytest.approx(one, rel=2e-3, abs=1e-6)
+    assert_follows(terms(captured.path), terms(cpu.path))
+
+
+def assert_follows(found: list[dict[str, float]], wanted: list[dict[str, float]]) -> None:
+    """Compare the terms of runs that differ in the rounding of float32.
+
+    If every weight of a CPU run is changed by half a rounding, the first terms change by up to 2e-4 and those of later
+    steps, which Adam makes from gradients near zero, by up to 1e-3 (cls), 4e-3 (ssi) and 3e-2 (bal).
+    """
+    assert found[0] == pytest.approx(wanted[0], rel=1e-3)
+    for one, other in zip(found[1:], wanted[1:], strict=True):
+        assert one["cls"] == pytest.approx(other["cls"], rel=3e-3)
+        assert one["ssi"] == pytest.approx(other["ssi"], rel=1e-2)
 
 
 def test_a_model_trained_on_the_gpu_predicts_the_same_on_the_cpu(tmp_path: Path) -> None:
@@ -498,30 +511,32 @@ def test_averages_of_eager_captured_and_interrupted_runs_have_the_same_bits(
         assert all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_the_fused_transformer_is_near_autocast_and_repeats_its_bits() -> None:
-    """Features are as accurate; gradients a fifth less, because their sum over the blocks is kept in bfloat16.
+@pytest.mark.parametrize(
+    "backbone", ["deit_tiny_patch16_224", "vit_small_patch14_reg4_dinov2", "vit_base_patch16_clip_quickgelu_224"]
+)
+def test_fused_transformers_are_as_near_as_autocast_and_repeat_their_bits(backbone: str) -> None:
+    """Errors are means over networks: those of equally accurate ones differ by up to 8 % in a single network."""
+    squares = torch.zeros(2, 2, dtype=torch.float64)  # ours and theirs; features and gradients
+    for seed in range(8):
+        torch.manual_seed(seed)
+        encoder = EncoderConfig(backbone=backbone, pretrained=False, image_size=224).build((3, 224, 224)).cuda()
+        for name, parameter in encoder.named_parameters():
+            if name.endswith("gamma"):
+                torch.nn.init.ones_(parameter)
+        images, above = torch.randn(8, 3, 224, 224, device="cuda"), torch.randn(8, encoder.width, device="cuda")
+        exact = answer(encoder, encoder.network, images, above)
+        with torch.autocast("cuda", torch.bfloat16):
+            ours, again = (answer(encoder, encoder, images, above) for _ in range(2))
+            with gpu_kernels.disabled():
+                theirs = answer(encoder, encoder, images, above)
+        assert all(map(torch.equal, ours, again))
+        for side, found in enumerate((ours, theirs)):
+            errors = [float((a - b).norm() / b.norm()) for a, b in zip(found, exact, strict=True)]
+            squares[side] += torch.tensor([errors[0] ** 2, sum(e**2 for e in errors[1:]) / len(errors[1:])])
+    assert (squares[0].sqrt() <= 1.1 * squares[1].sqrt()).all(), squares.sqrt()
 
-    Rounding that gradient after each block of timm's network under autocast gives the same fifth.
-    """
-    torch.manual_seed(0)
-    encoder = EncoderConfig(backbone="deit_tiny_patch16_224", pretrained=False).build((3, 224, 224)).cuda()
-    images, above = torch.randn(8, 3, 224, 224, device="cuda"), torch.randn(8, 192, device="cuda")
-    parameters = list(encoder.parameters())
 
-    def answer(network: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
-        features = network(images).float()
-        return [features.detach(), *torch.autograd.grad((features * above).sum(), parameters)]
-
-    exact = answer(encoder.network)
-    with torch.autocast("cuda", torch.bfloat16):
-        ours, again = answer(encoder), answer(encoder)
-        with gpu_kernels.disabled():
-            theirs = answer(encoder)
-    assert all(map(torch.equal, ours, again))
-
-    def off(answers: list[torch.Tensor], wanted: list[torch.Tensor]) -> float:
-        squares = [((a - b).norm() / b.norm()).square() for a, b in zip(answers, wanted, strict=True)]
-        return float(torch.stack(squares).mean().sqrt())
-
-    assert off(ours[:1], exact[:1]) <= 1.1 * off(theirs[:1], exact[:1])
-    assert off(ours[1:], exact[1:]) <= 1.3 * off(theirs[1:], exact[1:])
+def answer(encoder: Encoder, network: Any, images: torch.Tensor, above: torch.Tensor) -> list[torch.Tensor]:
+    """Return the features and the gradients of all parameters of an encoder."""
+    features = network(images).float()
+    return [features.detach(), *torch.autograd.grad((features * above).sum(), list(encoder.parameters()))]

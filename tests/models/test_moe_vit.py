@@ -68,14 +68,15 @@ def test_blocks_with_another_kind_of_mlp_are_refused() -> None:
         place_experts(Encoder(network, 32), experts, method="gmoe")
 
 
+@pytest.mark.parametrize("drop_path", [0.0, 0.1])
 @pytest.mark.parametrize("name", ["gmoe", "omoe", "dynmoe"])
-def test_experts_in_blocks_disable_the_kernels(name: str) -> None:
+def test_experts_in_blocks_keep_the_kernels_and_stochastic_depth_disables_them(name: str, drop_path: float) -> None:
     config = EncoderConfig(backbone="deit_tiny_patch16_224", pretrained=False)
     task = Task(input_shape=(3, 224, 224), num_classes=2, num_domains=2)
     with torch.device("meta"):
         assert isinstance(config.build(task.input_shape).network, FusedVisionTransformer)
-        algorithm: Any = build(ALGORITHMS.config(name)(), task=task, encoder=config)
-    assert type(algorithm.encoder.network) is VisionTransformer
+        algorithm: Any = build(ALGORITHMS.config(name)(drop_path=drop_path), task=task, encoder=config)
+    assert type(algorithm.encoder.network) is (VisionTransformer if drop_path else FusedVisionTransformer)
 
 
 def test_later_blocks_are_dropped_more_often() -> None:

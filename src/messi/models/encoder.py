@@ -197,14 +197,12 @@ class Encoder(nn.Module):
             parameter.requires_grad_(parameter.requires_grad and parameter in trained)
         if tuning.kind == "lora":
             lora.adapt(self.network, tuning.number)
-            fuse(self.network)  # again: the kernels read the original weights
         self.tuning = tuning
         self.train(self.training)
 
     def merge(self) -> None:
         """Make low-rank changes part of the weights, after training."""
         lora.merge(self.network)
-        fuse(self.network)
 
     def freeze(self) -> None:
         """Suspend training: parameters get no gradient, and all layers stay in the mode of prediction."""

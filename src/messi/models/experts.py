@@ -1,13 +1,13 @@
 """Experts: two-layer MLPs of one shape, computed together for all inputs.
 
-Every expert is computed for every input, and the router weights the outputs. In a transformer block this is M
-times the work of the MLP, but it is one batched matrix product of a fixed shape: nothing waits for the device, no token
-is dropped, and the output for one input does not depend on the others.
+Every expert is computed for every input, and the router weights the outputs: one batched matrix product of a fixed
+shape. Nothing waits for the device, no token is dropped, and the output for one input does not depend on the others.
+In a transformer block this is M times the work of the MLP; kernels compute only the experts that a token chose.
 Legend: M experts, N inputs (images or tokens), W width, H hidden units.
 """
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from torch.nn import functional
 from messi.core import gpu_kernels
 from messi.models.dropout import dropped
 from messi.models.fused.experts import LowPrecisionExperts
+
+if TYPE_CHECKING:  # only CUDA builds have Triton
+    from messi.models.fused.moe_kernels import ChosenExperts
 
 
 class Experts(nn.Module):
@@ -48,15 +51,27 @@ class Experts(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Apply every expert to every input: [N, W] -> [M, N, W]."""
-        parameters = (self.weight_in, self.bias_in, self.weight_out, self.bias_out)
-        dropping = self.training and self._dropout > 0
-        if gpu_kernels.run_under_autocast(inputs) and not dropping:
-            result: Tensor = LowPrecisionExperts.apply(inputs, *parameters, torch.get_autocast_dtype("cuda"))
+        if self.run_kernels(inputs):
+            result: Tensor = LowPrecisionExperts.apply(inputs, *self._weights(), torch.get_autocast_dtype("cuda"))
             return result
+        dropping = self.training and self._dropout > 0
         repeated = inputs.expand(len(self.weight_in), -1, -1)
         hidden = functional.gelu(torch.baddbmm(self.bias_in, repeated, self.weight_in))
         hidden = dropped(hidden, self._dropout, dim=1) if dropping else hidden
         return torch.baddbmm(self.bias_out, hidden, self.weight_out)
+
+    def of_choices(self, inputs: Tensor, chosen: Tensor, most: int) -> "ChosenExperts":
+        """Apply experts to inputs [N, W] where ``chosen`` [N, M]; no input has more than ``most`` of them."""
+        from messi.models.fused.moe_kernels import ChosenExperts  # noqa: PLC0415 (only CUDA builds have Triton)
+
+        return ChosenExperts(inputs, chosen, most, self._weights(), torch.get_autocast_dtype("cuda"))
+
+    def run_kernels(self, inputs: Tensor) -> bool:
+        """Return whether kernels process these inputs; they have no dropout."""
+        return gpu_kernels.run_under_autocast(inputs) and not (self.training and self._dropout > 0)
+
+    def _weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.weight_in, self.bias_in, self.weight_out, self.bias_out
 
     @torch.no_grad()
     def replace(self, slots: Tensor, parents: Tensor) -> None:

@@ -6,6 +6,7 @@ Legend: B images, T tokens, N = B T, E experts, W width.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,10 @@ from torch.nn import functional
 
 from messi.core import shares
 from messi.models.experts import Experts
-from messi.models.moe_orthogonal import orthogonal_gates
+from messi.models.moe_orthogonal import chosen_slots, orthogonal_gates, orthogonal_slot_gates
+
+if TYPE_CHECKING:  # only CUDA builds have Triton
+    from messi.models.fused.moe_kernels import ChosenExperts
 
 _ROUTER_WIDTH = 256
 
@@ -46,6 +50,11 @@ class MoeLayer(nn.Module, ABC):
         self._routing: Routing | None = None
         self._share: shares.Share | None = None
 
+    @property
+    def most_chosen(self) -> int:
+        """The largest possible number of experts of a token."""
+        return len(self.experts.weight_in)
+
     @abstractmethod
     def route(self, tokens: Tensor) -> Routing:
         """Choose experts for tokens [N, W]."""
@@ -54,13 +63,22 @@ class MoeLayer(nn.Module, ABC):
         """Combine the outputs [E, N, W] with the gates [N, E]: [N, W]."""
         return torch.einsum("ne,enw->nw", gates, outputs)
 
+    def mix_chosen(self, gates: Tensor, chosen: Tensor, outputs: "ChosenExperts") -> Tensor:  # noqa: ARG002 (OMoE's)
+        """Combine the outputs of the chosen experts, [N, E], like :meth:`mix`."""
+        return outputs.mixed(gates)
+
     def forward(self, x: Tensor) -> Tensor:
         """Replace the MLP: [B, T, W] -> [B, T, W]; router and mixture are float32 even under autocast."""
         tokens = x.flatten(0, -2)
-        outputs = self.experts(tokens)
+        sparse = self.experts.run_kernels(tokens)
+        outputs = None if sparse else self.experts(tokens)
         with torch.autocast(x.device.type, enabled=False):
             self._routing, self._share = self.route(tokens.float()), shares.inside()
-            mixture = self.mix(self._routing.gates, outputs.float())
+            gates = self._routing.gates
+            if outputs is not None:
+                return self.mix(gates, outputs.float()).view(x.shape)
+        chosen = gates.detach() > 0
+        mixture = self.mix_chosen(gates, chosen, self.experts.of_choices(tokens, chosen, self.most_chosen))
         return mixture.view(x.shape)
 
     def take(self) -> Routing:
@@ -127,7 +145,12 @@ class CosineMoeLayer(MoeLayer):
     ) -> None:
         super().__init__(Experts.copies(mlp, num_experts, dropout=dropout))
         self.router = CosineRouter(self.experts.weight_in.shape[1], num_experts, top_k=top_k, noise=noise)
-        self._orthogonal = orthogonal
+        self._orthogonal, self._top_k = orthogonal, top_k
+
+    @property
+    def most_chosen(self) -> int:
+        """The number of experts of a token."""
+        return self._top_k
 
     def route(self, tokens: Tensor) -> Routing:
         """Choose experts for tokens [N, W]."""
@@ -137,3 +160,10 @@ class CosineMoeLayer(MoeLayer):
     def mix(self, gates: Tensor, outputs: Tensor) -> Tensor:
         """Combine the outputs [E, N, W] with the gates [N, E], after Gram-Schmidt if configured: [N, W]."""
         return super().mix(orthogonal_gates(gates, outputs) if self._orthogonal else gates, outputs)
+
+    def mix_chosen(self, gates: Tensor, chosen: Tensor, outputs: "ChosenExperts") -> Tensor:
+        """Combine the outputs of the chosen experts, [N, E], like :meth:`mix`."""
+        if self._orthogonal:
+            slots = chosen_slots(chosen, self._top_k)
+            gates = orthogonal_slot_gates(gates, slots, outputs.products(slots))
+        return outputs.mixed(gates)

@@ -27,6 +27,24 @@ def orthogonal_gates(gates: Tensor, outputs: Tensor) -> Tensor:
     return torch.einsum("ne,nef->nf", gates, orthogonal_rows(products))
 
 
+def chosen_slots(chosen: Tensor, most: int) -> Tensor:
+    """Return which expert is the first choice of a token, by index, which the second: [N, E] -> [N, K, E].
+
+    With fewer than K = ``most`` choices, the last slots are empty.
+    """
+    order = chosen.cumsum(-1)[:, None]
+    return (order == torch.arange(1, most + 1, device=chosen.device)[:, None]) & chosen[:, None]
+
+
+def orthogonal_slot_gates(gates: Tensor, slots: Tensor, products: Tensor) -> Tensor:
+    """Return what :func:`orthogonal_gates` does, from the inner products of the chosen outputs alone.
+
+    Takes gates [N, E], slots [N, K, E] and products [N, K, K].
+    """
+    of_slots = (gates[:, None] * slots).sum(-1, keepdim=True)
+    return ((of_slots * orthogonal_rows(products)).sum(1)[:, :, None] * slots).sum(1)
+
+
 def orthogonal_rows(products: Tensor) -> Tensor:
     """Return R with o_e = sum_f R_ef v_f from the inner products of the v: [N, E, E] -> [N, E, E]."""
     squares = products.diagonal(dim1=-2, dim2=-1)
@@ -34,9 +52,9 @@ def orthogonal_rows(products: Tensor) -> Tensor:
     first = torch.eye(experts, dtype=products.dtype, device=products.device)
     units = products.new_zeros(products.shape[0], 1, experts)
     for e in range(experts):
-        along = units @ products[:, e, :, None]
+        along = (units * products[:, None, e]).sum(-1, keepdim=True)
         row = first[e] - (along * units).sum(1)
-        square = torch.einsum("ne,nef,nf->n", row, products, row)
+        square = (row[:, :, None] * products * row[:, None]).sum((1, 2))
         # The maximum of the squares, because the root has no gradient at zero.
         length = torch.maximum(square, _FLOOR**2 * squares[:, e]).clamp_min(_TINY).sqrt()
         units = torch.cat([units, (row / length[:, None])[:, None]], dim=1)

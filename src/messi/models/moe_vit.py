@@ -57,7 +57,7 @@ def place_experts(
         block.mlp = layer(block.mlp)
     if drop_path:
         _drop_paths(network.blocks, drop_path)
-    fuse(network)  # again: kernels that do not support experts would ignore them
+    fuse(network)  # again: the kernels must leave the experts out, and have no stochastic depth
 
 
 def _drop_paths(blocks: Any, rate: float) -> None:
@@ -109,7 +109,11 @@ def watched_experts(encoder: Encoder) -> Iterator[list[Tensor]]:
     """
     layer = [module for module in encoder.modules() if isinstance(module, MoeLayer)][-1]
     outputs: list[Tensor] = []
-    handle = layer.experts.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
+
+    def watch(_module: nn.Module, inputs: tuple[Tensor, ...], _output: Tensor) -> None:
+        outputs.append(layer.experts(inputs[0].flatten(0, -2)))  # the layer may compute only those that tokens chose
+
+    handle = layer.register_forward_hook(watch)
     try:
         yield outputs
     finally:

@@ -1,5 +1,7 @@
 """The fused vision transformer against timm's, in float64; without a GPU, Triton's interpreter runs its kernels."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,14 +18,13 @@ from messi.models.fused.vit_forward import Forward
 from messi.models.fused.vit_kernels import (
     add_norm,
     add_norm_backward,
-    gelu,
-    gelu_backward,
-    gelu_parts,
     norm_parts,
     patches,
     sum_parts,
 )
+from messi.models.fused.vit_weights import is_plain, read
 from messi.models.lora import LowRank, adapt, merge
+from messi.models.moe_layers import CosineMoeLayer
 
 from .common import DEVICE, ROUNDING, rand, relative_error
 
@@ -52,14 +53,20 @@ def network(size: int, **options: Any) -> VisionTransformer:
         ("deit_small_patch16_224", True),
         ("vit_small_patch16_224", True),
         ("deit_tiny_distilled_patch16_224", False),  # a second token
-        ("vit_base_patch16_clip_224", False),  # a norm before the blocks
-        ("deit3_small_patch16_224", False),  # scaled layers
-        ("vit_small_patch14_reg4_dinov2", False),
+        ("vit_base_patch16_clip_224", True),  # a norm before the blocks
+        ("vit_base_patch16_clip_quickgelu_224", True),
+        ("deit3_small_patch16_224", True),  # scaled layers
+        ("vit_small_patch14_dinov2", True),
+        ("vit_small_patch14_reg4_dinov2", True),  # registers
+        ("vit_base_patch16_siglip_224", False),  # attention instead of a class token
+        ("vit_small_patch16_dinov3", False),  # rotated positions
+        ("vit_giant_patch14_dinov2", False),  # gated MLPs
         ("resnet18", False),
     ],
 )  # fmt: skip
-def test_only_plain_transformers_are_replaced(name: str, expected: bool) -> None:
-    model = timm.create_model(name, num_classes=0)
+def test_transformers_with_supported_parts_are_replaced(name: str, expected: bool) -> None:
+    with torch.device("meta"):
+        model = timm.create_model(name, num_classes=0)
     vit.fuse(model)
     assert isinstance(model, vit.FusedVisionTransformer) is expected
 
@@ -72,38 +79,76 @@ def test_only_plain_transformers_are_replaced(name: str, expected: bool) -> None
         {"class_token": False, "global_pool": "avg"},
         {"qk_norm": True},
         {"global_pool": "avg"},
-        {"reg_tokens": 1},
-        {"pre_norm": True},
+        {"scale_mlp_norm": True},
+        {"proj_bias": False},
+        {"qkv_bias": False},
+        {"act_layer": "gelu_tanh"},
+        {"final_norm": False},
+        {"pos_embed": "none"},
+        {"dynamic_img_size": True},
+        {"patch_drop_rate": 0.1},
+        {"num_classes": 2},
         {"depth": 1},
     ],
 )
 def test_networks_with_parts_that_the_kernels_leave_out_are_not_plain(options: dict[str, object]) -> None:
-    assert not vit.is_plain(network(16, **options))
+    assert not is_plain(network(16, **options))
 
 
 # 5 tokens fit into the small block, 37 need one block, 82 one and a rest of more than 16, 145 two and a rest of 17.
 @pytest.mark.parametrize("size", [16, 48, 72, 96])
 def test_features_and_all_gradients_match_timm(size: int) -> None:
-    model, images, above = network(size), rand(2, 3, size, size), rand(2, 48, seed=2)
-    assert vit.is_plain(model)
-    features = vit.encode(model, images, dtype=torch.float32)
-    grads = torch.autograd.grad((features * above).sum(), list(model.parameters()))
+    assert_same(network(size), in_float32)
+
+
+PARTS: dict[str, dict[str, Any]] = {
+    "registers": {"reg_tokens": 4},
+    "positions of patches only": {"reg_tokens": 2, "no_embed_class": True},
+    "scaled layers": {"init_values": 0.1},
+    "norm before the blocks": {"pre_norm": True},
+    "quick GELU": {"act_layer": "quick_gelu"},
+    "DINOv2": {"reg_tokens": 4, "no_embed_class": True, "init_values": 0.1, "patch_size": 7, "img_size": 21},
+    "CLIP": {"pre_norm": True, "act_layer": "quick_gelu", "norm_layer": partial(nn.LayerNorm, eps=1e-5)},
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_supported_part_matches_timm(part: str) -> None:
+    assert_same(network(16, **PARTS[part]), in_float32)
+
+
+@pytest.mark.parametrize("part", ["DeiT", *PARTS])
+def test_features_and_all_gradients_on_a_cpu_match_timm(part: str) -> None:
+    assert_same(network(16, **PARTS.get(part, {})).cpu(), vit.encode_on_cpu)
+
+
+def test_low_rank_changes_train_through_the_kernels() -> None:
+    model = network(16, **PARTS["scaled layers"])
+    adapt(model, 2)
+    torch.manual_seed(0)
+    for module in model.modules():
+        if isinstance(module, LowRank):
+            nn.init.normal_(module.up, std=0.2)
+    assert_same(model, in_float32)
+
+
+def in_float32(model: VisionTransformer, images: Tensor) -> Tensor:
+    return vit.encode(model, images, dtype=torch.float32)
+
+
+def assert_same(model: Any, encode: Callable[[VisionTransformer, Tensor], Tensor]) -> None:
+    """Compare the features and the gradients of all parameters with those of timm in float64."""
+    assert is_plain(model)
+    device, size = model.pos_embed.device, model.patch_embed.img_size[0]
+    images, above = rand(2, 3, size, size).to(device), rand(2, 48, seed=2).to(device)
+    names, parameters = zip(*[(n, p) for n, p in model.named_parameters() if p.requires_grad], strict=True)
+    features = encode(model, images)
+    grads = torch.autograd.grad((features * above).sum(), parameters)
     exact = model.double()(images.double())
-    expected = torch.autograd.grad((exact * above).sum(), list(model.parameters()))
+    expected = torch.autograd.grad((exact * above).sum(), parameters)
     assert relative_error(features, exact) < ROUNDING
-    for (name, _), grad, wanted in zip(model.named_parameters(), grads, expected, strict=True):
+    for name, grad, wanted in zip(names, grads, expected, strict=True):
         assert grad.shape == wanted.shape
-        assert relative_error(grad, wanted) < ROUNDING, name
-
-
-def test_features_and_all_gradients_on_a_cpu_match_timm() -> None:
-    model, images, above = network(48).cpu(), rand(2, 3, 48, 48).cpu(), rand(2, 48, seed=2).cpu()
-    features = vit.encode_on_cpu(model, images)
-    grads = torch.autograd.grad((features * above).sum(), list(model.parameters()))
-    exact = model.double()(images.double())
-    expected = torch.autograd.grad((exact * above).sum(), list(model.parameters()))
-    assert relative_error(features, exact) < ROUNDING
-    for (name, _), grad, wanted in zip(model.named_parameters(), grads, expected, strict=True):
         assert relative_error(grad, wanted) < ROUNDING, name
 
 
@@ -119,7 +164,7 @@ def test_on_a_cpu_the_first_token_attends_with_weights_that_low_rank_changes_wer
     expected = model(images)
     assert relative_error(expected, before) > 0.1
     merge(model)
-    assert vit.is_plain(model)
+    assert is_plain(model)
     assert relative_error(vit.encode_on_cpu(model, images), expected) < ROUNDING
 
 
@@ -155,6 +200,28 @@ def test_in_bfloat16_on_a_cpu_results_are_as_accurate_as_timm() -> None:
         assert relative_error(found, wanted) < 1.3 * relative_error(other, wanted)
 
 
+@pytest.mark.parametrize("places", [(0,), (1,), (3,), (1, 2), (0, 2), (0, 1, 2, 3)])
+def test_blocks_with_experts_match_timm(places: tuple[int, ...]) -> None:
+    model, images, above = network(16, depth=4), rand(2, 3, 16, 16), rand(2, 48, seed=2)
+    blocks: Any = model.blocks
+    for place in places:
+        experts = CosineMoeLayer(blocks[place].mlp, num_experts=3, top_k=2, noise=0.0)
+        blocks[place].mlp = experts.to(DEVICE)
+        for number, parameter in enumerate(experts.parameters()):
+            parameter.data += 0.1 * rand(*parameter.shape, seed=number)
+    vit.fuse(model)
+    assert isinstance(model, vit.FusedVisionTransformer)
+    features = vit.encode(model, images, dtype=torch.float32)
+    routed = sum((blocks[place].mlp.take().logits.square().sum() for place in places), torch.zeros((), device=DEVICE))
+    grads = torch.autograd.grad((features * above).sum() + routed, list(model.parameters()))
+    exact = VisionTransformer.forward(model, images)  # in float32, as routers always are
+    routed = sum((blocks[place].mlp.take().logits.square().sum() for place in places), torch.zeros((), device=DEVICE))
+    expected = torch.autograd.grad((exact * above).sum() + routed, list(model.parameters()))
+    assert relative_error(features, exact) < 3 * ROUNDING
+    for (name, _), grad, wanted in zip(model.named_parameters(), grads, expected, strict=True):
+        assert relative_error(grad, wanted) < 3 * ROUNDING, name
+
+
 @pytest.mark.parametrize("trained", [1, 2, 3, 4])
 def test_frozen_blocks_at_the_beginning_get_no_gradients(trained: int) -> None:
     model, images, above = network(16, depth=4), rand(2, 3, 16, 16), rand(2, 48, seed=2)
@@ -166,9 +233,9 @@ def test_frozen_blocks_at_the_beginning_get_no_gradients(trained: int) -> None:
         parameter.requires_grad_(name.startswith(part))
     features = vit.encode(model, images, dtype=torch.float32)
     assert torch.equal(features, every)
-    passed = Forward(model, images, torch.float32, keep=True)
-    found = Backward(passed).run(torch.zeros_like(passed.run())) if trained < 4 else {}  # all blocks: the embedding too
-    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    passed = Forward(read(model), (images, None), (2, 5, 48), torch.float32, keep=True)
+    found = Backward(passed).run(*map(torch.zeros_like, passed.run())) if trained < 4 else {}  # else the embedding, too
+    frozen = [tensor for tensor in passed.weights.tensors() if not tensor.requires_grad]
     assert not set(found) & set(frozen), "nothing is computed for them"
     (features * above).sum().backward()
     for name, parameter in model.named_parameters():
@@ -190,26 +257,8 @@ def test_patches_are_rows_after_a_row_of_zeros() -> None:
     assert not rows[:, 0].any()
     expected = functional.unfold(images, (2, 4), stride=(2, 4)).mT
     assert torch.equal(rows[:, 1:], expected)
-
-
-def test_gelu_and_its_gradient_are_exact_to_two_roundings() -> None:
-    """The error is absolute, because values close to zero are as small as the error of erf there."""
-    x = torch.linspace(-12, 12, 4001, device=DEVICE).view(1, -1)
-    exact = x.double().requires_grad_()
-    value = functional.gelu(exact)
-    (grad,) = torch.autograd.grad(value.sum(), exact)
-    result, parts = torch.empty_like(x), torch.empty(gelu_parts(*x.shape), x.shape[1], device=DEVICE)
-    gelu(x, result)
-    assert (result - value).abs().max() < 1e-6
-    gelu_backward(torch.ones_like(x), x, parts)
-    assert (x - grad).abs().max() < 1e-6
-
-
-def test_bias_gradient_of_gelu_is_the_sum_over_rows() -> None:
-    x, above = rand(70, 300), rand(70, 300, seed=1)
-    parts = torch.empty(1, gelu_parts(70, 300), 300, device=DEVICE)
-    gelu_backward(above, x, parts[0])
-    assert relative_error(sum_parts(parts)[0], x.sum(0)) < ROUNDING
+    longer = patches(images, (2, 4), torch.float32, prefix=3, length=32)
+    assert torch.equal(longer, functional.pad(expected, (0, 8, 3, 0)))
 
 
 def norm_layer(weight: Tensor, shift: Tensor) -> torch.nn.LayerNorm:
@@ -230,12 +279,40 @@ def test_sum_and_norm(rows: int) -> None:
     found_normed, grad = torch.empty_like(branch), torch.empty_like(branch)
     found, statistics = add_norm(x, branch, bias, norm_layer(weight, shift), found_normed)
     parts = torch.empty(1, norm_parts(rows, 48), 3, 48, device=DEVICE)
-    add_norm_backward(total_grad, normed_grad, found, statistics, weight, grad, parts[0])
+    half = rand(rows, 48, seed=7)
+    rest = total_grad - half
+    add_norm_backward(half, rest, normed_grad, found, statistics, weight, grad, parts[0])
+    assert not rest.any()  # float32 loses nothing
     weight_grad, shift_grad, bias_grad = sum_parts(parts)[0]
     assert relative_error(found, total) < ROUNDING
     assert relative_error(found_normed, normed) < ROUNDING
     for one, other in zip((grad, bias_grad, weight_grad, shift_grad), expected, strict=True):
         assert relative_error(one, other) < ROUNDING
+
+
+def test_a_gradient_in_bfloat16_and_its_rest_are_as_accurate_as_float32() -> None:
+    x, branch, ones = rand(9, 48), rand(9, 48, seed=1), torch.ones(48, device=DEVICE)
+    total, statistics = add_norm(x, branch, None, norm_layer(ones, ones), torch.empty_like(branch))
+    parts = torch.empty(norm_parts(9, 48), 3, 48, device=DEVICE)
+    above, rest = rand(9, 48, seed=2), torch.zeros(9, 48, device=DEVICE)
+    exact, grad = torch.empty_like(above), torch.empty_like(above, dtype=torch.bfloat16)
+    add_norm_backward(above, rest, above, total, statistics, ones, exact, parts)
+    rest = rest.bfloat16()
+    add_norm_backward(above, rest, above, total, statistics, ones, grad, parts)
+    # A GPU rounds to the nearest number, the interpreter towards zero.
+    assert ((grad.float() - exact).abs() <= 2.0**-7 * exact.abs()).all()
+    assert ((grad.float() + rest.float() - exact).abs() <= 2.0**-14 * exact.abs()).all()
+
+
+def test_a_norm_without_a_second_term() -> None:
+    x, weight, shift = rand(6, 48), rand(48, seed=3), rand(48, seed=4)
+    normed = torch.empty_like(x)
+    total, _ = add_norm(x, None, None, norm_layer(weight, shift), normed)
+    assert torch.equal(total, x)
+    assert (
+        relative_error(normed, functional.layer_norm(x.double(), (48,), weight.double(), shift.double(), 1e-6))
+        < ROUNDING
+    )
 
 
 def test_a_table_is_added_to_every_image() -> None:
@@ -244,7 +321,9 @@ def test_a_table_is_added_to_every_image() -> None:
     assert torch.equal(total, table.repeat(3, 1) + branch)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(1, 5), (1, 70), (16, 16), (17, 17), (64, 64), (65, 65), (80, 80)])
+@pytest.mark.parametrize(
+    ("queries", "keys"), [(1, 5), (1, 70), (16, 16), (17, 17), (64, 64), (65, 65), (80, 80), (130, 130)]
+)
 def test_attention(queries: int, keys: int) -> None:
     batch, heads, depth = 2, 2, 16
     query = rand(batch, queries, heads, depth)

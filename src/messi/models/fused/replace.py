@@ -32,7 +32,7 @@ class Replacement:
 
 REPLACEMENTS = (
     Replacement("vision transformers", "timm", "vit"),
-    Replacement("ResNets with frozen BatchNorm", "timm", "resnet"),
+    Replacement("ResNets", "timm", "resnet"),
     Replacement("small_cnn and tiny_cnn", "torch", "small"),
 )
 

@@ -1,7 +1,8 @@
-"""timm's ResNets on a GPU, in prediction and in training with frozen BatchNorm: same weights, same function, less time.
+"""timm's ResNets on a GPU: same weights, same function, less time.
 
 Between two convolutions are a BatchNorm, a ReLU and, at the end of a block, the sum with the shortcut. torch makes at
-least one pass over memory for each of them; ``batch_norm_kernels`` makes one pass for all.
+least one pass over memory for each of them; ``batch_norm_kernels`` makes one pass for all. In training it makes one
+more, for the statistics of the batch, unless BatchNorm is frozen. ``pool_kernels`` pools after the first layer.
 """
 
 from typing import Any
@@ -44,7 +45,7 @@ def _is_plain_norm(norm: Any) -> bool:
 
 class _FusedBasicBlock(BasicBlock):
     def forward(self, x: Tensor) -> Tensor:
-        if not _by_kernels(self, x):
+        if not gpu_kernels.run_under_autocast(x):
             return super().forward(x)
         maps = _norm(self.conv1(x), self.bn1)
         return _norm(self.conv2(maps), self.bn2, shortcut=_shortcut(self, x))
@@ -52,7 +53,7 @@ class _FusedBasicBlock(BasicBlock):
 
 class _FusedBottleneck(Bottleneck):
     def forward(self, x: Tensor) -> Tensor:
-        if not _by_kernels(self, x):
+        if not gpu_kernels.run_under_autocast(x):
             return super().forward(x)
         maps = _norm(self.conv1(x), self.bn1)
         maps = _norm(self.conv2(maps), self.bn2)
@@ -61,23 +62,16 @@ class _FusedBottleneck(Bottleneck):
 
 class _FusedResNet(ResNet):
     def forward_features(self, x: Tensor) -> Tensor:
-        if self.grad_checkpointing or not _by_kernels(self.bn1, x):
+        if self.grad_checkpointing or not gpu_kernels.run_under_autocast(x):
             return super().forward_features(x)
-        maps: Tensor = self.maxpool(_norm(self.conv1(x), self.bn1))
+        maps = _pool(_norm(self.conv1(x), self.bn1), self.maxpool)
         for name in ("layer1", "layer2", "layer3", "layer4"):
             maps = self.get_submodule(name)(maps)
         return maps
 
 
+_POOL = nn.MaxPool2d(kernel_size=3, stride=2, padding=1).extra_repr()
 _FUSED = {BasicBlock: _FusedBasicBlock, Bottleneck: _FusedBottleneck}
-
-
-def _by_kernels(module: nn.Module, maps: Tensor) -> bool:
-    """Return whether kernels process these maps and every BatchNorm of the module is frozen."""
-    if not gpu_kernels.run_under_autocast(maps):
-        return False
-    kind = nn.modules.batchnorm._BatchNorm  # noqa: SLF001 (the base of all of them)
-    return not any(part.training for part in module.modules() if isinstance(part, kind))
 
 
 def _shortcut(block: Any, x: Tensor) -> Tensor:
@@ -90,9 +84,20 @@ def _shortcut(block: Any, x: Tensor) -> Tensor:
     return _norm(x, norm, relu=False)
 
 
+def _pool(maps: Tensor, pool: Any) -> Tensor:
+    from messi.models.fused import pool_kernels as kernels  # noqa: PLC0415 (only CUDA builds have Triton)
+
+    if type(pool) is nn.MaxPool2d and pool.extra_repr() == _POOL:
+        return kernels.max_pool(maps)
+    pooled: Tensor = pool(maps)
+    return pooled
+
+
 def _norm(maps: Tensor, norm: Any, *, shortcut: Tensor | None = None, relu: bool = True) -> Tensor:
     from messi.models.fused import batch_norm_kernels as kernels  # noqa: PLC0415 (only CUDA builds have Triton)
 
+    if norm.training:
+        return kernels.batch_norm(maps, norm, shortcut=shortcut, relu=relu)
     return kernels.frozen_norm(
         maps, norm.weight, norm.bias, norm.running_mean, norm.running_var,
         epsilon=norm.eps, shortcut=shortcut, relu=relu,

@@ -1,12 +1,13 @@
-"""timm's plain vision transformers: same weights, same function, less time.
+"""timm's vision transformers: same weights, same function, less time.
 
 On a GPU under autocast, timm's forward spends most of its time between the matrix products. Here the products use
 bfloat16 copies of the weights, made in one launch, and return float32 gradients. The operations between them are in
 ``vit_kernels`` and ``attention_kernels``, their order in ``vit_forward`` and ``vit_backward``. The residual sum stays
-in float32, as under autocast. Its gradient is kept in bfloat16, the precision in which the products read it, which
-makes gradients slightly less accurate (test_gpu.py measures how much). The encoder only returns the class token, so
-the last block computes nothing but keys and values for the other tokens. On a CPU under autocast, this last point and
-the attention (``CPUAttention``) differ from timm.
+in float32, as under autocast, and so does its gradient: as the sum of two numbers in bfloat16, of which the products
+read the first. The encoder only returns the class token, so the last block computes nothing but keys and values for the
+other tokens. On a CPU under autocast, this last point and the attention (``CPUAttention``) differ from timm.
+``vit_weights`` states which networks are supported. A block with another MLP, such as experts, calls it as a module
+between two parts of the network, each of which is one function.
 Legend: B images, T tokens, N = B T rows, W width, H heads.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from timm.layers.attention import Attention
 from timm.layers.mlp import Mlp
-from timm.models.vision_transformer import Block, VisionTransformer
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
@@ -23,12 +24,7 @@ from torch.nn import functional
 from messi.core import gpu_kernels
 from messi.models.fused.vit_backward import Backward
 from messi.models.fused.vit_forward import Forward
-
-_PARTS = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
-_BLOCK_PARAMETERS = {f"{part}.{kind}" for part in _PARTS for kind in ("weight", "bias")}
-_OTHER_PARAMETERS = {
-    "cls_token", "pos_embed", "patch_embed.proj.weight", "patch_embed.proj.bias", "norm.weight", "norm.bias"
-}  # fmt: skip
+from messi.models.fused.vit_weights import Weights, is_plain, read
 
 
 class FusedVisionTransformer(VisionTransformer):
@@ -68,44 +64,15 @@ def fuse(network: nn.Module) -> None:
         network.__class__ = FusedVisionTransformer if is_plain(network) else VisionTransformer
 
 
-def is_plain(network: Any) -> bool:
-    """Return whether :func:`encode` supports all parts of a vision transformer."""
-    if type(network) not in (VisionTransformer, FusedVisionTransformer) or not isinstance(network.pos_embed, Tensor):
-        return False
-    return (
-        len(network.blocks) > 1
-        and {name for name, _ in network.named_parameters() if not name.startswith("blocks.")} == _OTHER_PARAMETERS
-        and network.global_pool == "token"
-        and network.pos_embed.shape[1] == network.patch_embed.num_patches + 1
-        and not network.dynamic_img_size
-        and all(_is_plain_block(block) for block in network.blocks)
-        and not any(module.p for module in network.modules() if isinstance(module, nn.Dropout))
-    )
-
-
-def _is_plain_block(block: Any) -> bool:
-    if type(block) is not Block or {name for name, _ in block.named_parameters()} != _BLOCK_PARAMETERS:
-        return False
-    attention: Any = block.attn
-    mlp: Any = block.mlp
-    return (
-        type(attention) in (Attention, CPUAttention)
-        and (type(mlp), type(mlp.act)) == (Mlp, nn.GELU)
-        and mlp.act.approximate == "none"
-        and attention.head_dim in (16, 32, 64, 128)
-        and isinstance(block.drop_path1, nn.Identity)
-        and isinstance(block.drop_path2, nn.Identity)
-    )
-
-
 def encode_on_cpu(network: Any, images: Tensor) -> Tensor:
     """Return the features of images [B, 3, S, S] by timm's modules: [B, W]."""
     *blocks, last = network.blocks
     x = network._pos_embed(network.patch_embed(images))  # noqa: SLF001 (timm has no public name for it)
+    x = network.norm_pre(x)
     for block in blocks:
         x = block(x)
-    token = x[:, :1] + _attend_first(last.attn, last.norm1(x))
-    token = token + last.mlp(last.norm2(token))
+    token = x[:, :1] + last.ls1(_attend_first(last.attn, last.norm1(x)))
+    token = token + last.ls2(last.mlp(last.norm2(token)))
     features: Tensor = network.norm(token)[:, 0]
     return features
 
@@ -123,26 +90,49 @@ def _attend_first(attention: Any, x: Tensor) -> Tensor:
 
 def encode(network: Any, images: Tensor, *, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Return the features of images [B, 3, S, S] in float32: [B, W]."""
-    parameters = list(network.parameters())
-    keep = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters)
-    x = _ClassToken.apply(images, network, dtype, keep, *parameters)
+    weights, mlps = read(network), [block.mlp for block in network.blocks if type(block.mlp) is not Mlp]
+    shape = len(images), network.patch_embed.num_patches + network.num_prefix_tokens, network.embed_dim
+    x, branch = images, None
+    for number, part in enumerate(weights.parts()):
+        tensors = list(part.tensors())
+        needed = (x, *tensors) if number else tensors
+        keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in needed)
+        x, *normed = _Part.apply(x, branch, part, shape, dtype, keep, *tensors)
+        branch = mlps[number](normed[0].view(shape)).flatten(0, 1).to(dtype) if normed else None
+    if branch is not None:
+        x = x.view(shape)[:, 0] + branch.view(shape)[:, 0]
     return functional.layer_norm(x, x.shape[1:], network.norm.weight, network.norm.bias, network.norm.eps)
 
 
-class _ClassToken(torch.autograd.Function):
-    """Images to the class token after the last block, as one function with its own precisions in the backward pass."""
+class _Part(torch.autograd.Function):
+    """A part of a network as one function with its own precisions in the backward pass.
+
+    It takes images, or a sum and the term to add to it, and returns what :meth:`Forward.run` does.
+    """
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, network: Any, dtype: torch.dtype, keep: bool, *parameters: Tensor) -> Tensor:
-        forward_pass = Forward(network, images, dtype, keep=keep)
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        branch: Tensor | None,
+        weights: Weights,
+        shape: tuple[int, int, int],
+        dtype: torch.dtype,
+        keep: bool,
+        *tensors: Tensor,
+    ) -> tuple[Tensor, ...]:
+        whole = weights.embedding is not None or not ctx.needs_input_grad[0]
+        forward_pass = Forward(weights, (x, branch), shape, dtype, keep=keep, whole=whole)
         result = forward_pass.run()
         if keep:
-            ctx.forward_pass, ctx.parameters = forward_pass, parameters
+            ctx.forward_pass, ctx.tensors, ctx.whole = forward_pass, tensors, whole
         return result
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        grads = Backward(ctx.forward_pass).run(grad)
+    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
+        backward_pass = Backward(ctx.forward_pass)
+        grads = backward_pass.run(*above)
         del ctx.forward_pass
-        return None, None, None, None, *(grads.get(parameter) for parameter in ctx.parameters)
+        start = None if ctx.whole else backward_pass.start
+        return start, start, None, None, None, None, *(grads.get(tensor) for tensor in ctx.tensors)

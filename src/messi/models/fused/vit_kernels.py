@@ -14,37 +14,43 @@ from torch import Tensor, nn
 _ROWS = 4
 _WARPS = 1056
 """Total number of warps: eight per multiprocessor of an H200, for which this and the tiles were tuned."""
-_TILE = 256
 
 
-def patches(images: Tensor, size: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """Cut images [B, C, S, T] into patches, one row each, after a row of zeros for the class token: [B, 1 + P, K]."""
+def patches(
+    images: Tensor, size: tuple[int, int], dtype: torch.dtype, *, prefix: int = 1, length: int | None = None
+) -> Tensor:
+    """Cut images [B, C, S, T] into patches, one row each, after rows of zeros for the prefix: [B, prefix + P, K].
+
+    Rows end with zeros if ``length``, K, is greater than the number of pixels.
+    """
     batch, channels, height, width = images.shape
     down, across = height // size[0], width // size[1]
-    result = torch.empty(batch, 1 + down * across, channels * size[0] * size[1], dtype=dtype, device=images.device)
-    length = result.shape[2]
+    pixels = channels * size[0] * size[1]
+    length = length or pixels
+    result = torch.empty(batch, prefix + down * across, length, dtype=dtype, device=images.device)
     with torch.cuda.device_of(images):
-        _patches[(1 + down * across, batch)](
-            images.contiguous(), result, across, width, height * width, length,
-            HEIGHT=size[0], WIDTH=size[1], BLOCK=triton.next_power_of_2(length),
+        _patches[(prefix + down * across, batch)](
+            images.contiguous(), result, across, width, height * width, pixels, length,
+            PREFIX=prefix, HEIGHT=size[0], WIDTH=size[1], BLOCK=triton.next_power_of_2(length),
         )  # fmt: skip
     return result
 
 
 def add_norm(
-    x: Tensor, branch: Tensor, bias: Tensor | None, norm: nn.LayerNorm, normed: Tensor
+    x: Tensor, branch: Tensor | None, bias: Tensor | None, norm: nn.LayerNorm, normed: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return x + branch + bias [N, W] and [2, N] means and 1 / deviations; write its LayerNorm into ``normed`` [N, W].
 
-    x [N', W] is repeated when it has fewer rows than branch [N, W].
+    x [N', W] is repeated when it has fewer rows than ``normed``.
     """
-    rows, width = branch.shape
+    rows, width = normed.shape
     total, statistics = torch.empty(rows, width, device=x.device), torch.empty(2, rows, device=x.device)
     block = triton.next_power_of_2(width)
     with torch.cuda.device_of(x):
         _add_norm[(triton.cdiv(rows, _ROWS),)](
             x, branch, bias, norm.weight, norm.bias, total, normed, statistics, norm.eps, rows, len(x), width,
-            HAS_BIAS=bias is not None, ROWS=_ROWS, BLOCK=block, num_warps=max(block // 128, 1),
+            HAS_BRANCH=branch is not None, HAS_BIAS=bias is not None, ROWS=_ROWS, BLOCK=block,
+            num_warps=max(block // 128, 1),
         )  # fmt: skip
     return total, statistics
 
@@ -55,41 +61,23 @@ def norm_parts(rows: int, width: int) -> int:
 
 
 def add_norm_backward(
-    total_grad: Tensor, normed_grad: Tensor, total: Tensor, statistics: Tensor, weight: Tensor, grad: Tensor,
-    parts: Tensor,
+    total_grad: Tensor, rest: Tensor, normed_grad: Tensor, total: Tensor, statistics: Tensor, weight: Tensor,
+    grad: Tensor, parts: Tensor,
 ) -> None:  # fmt: skip
-    """Write the gradient of the sum into ``grad`` [N, W], and parts of weight, shift and bias gradients [P, 3, W]."""
+    """Write the gradient of the sum into ``grad`` [N, W], and parts of weight, shift and bias gradients [P, 3, W].
+
+    ``rest`` [N, W] is what rounding took from ``total_grad``, and becomes what it takes from ``grad``.
+    """
     rows, width = total.shape
     with torch.cuda.device_of(total):
         _add_norm_backward[(len(parts),)](
-            total_grad, normed_grad, total, statistics, weight, grad, parts, rows, width,
+            total_grad, rest, normed_grad, total, statistics, weight, grad, parts, rows, width,
             ROWS=_ROWS, BLOCK=triton.next_power_of_2(width), num_warps=_norm_warps(width),
         )  # fmt: skip
 
 
 def _norm_warps(width: int) -> int:
     return int(max(triton.next_power_of_2(width) // 256, 1))
-
-
-def gelu(hidden: Tensor, result: Tensor) -> None:
-    """Write the exact GELU of ``hidden`` into ``result``, both contiguous."""
-    size, block = hidden.numel(), 2048
-    with torch.cuda.device_of(hidden):
-        _gelu[(triton.cdiv(size, block),)](hidden, result, size, BLOCK=block)
-
-
-def gelu_parts(rows: int, width: int) -> int:
-    """Return the number of parts in which :func:`gelu_backward` stores its sum over rows."""
-    return int(min(max(_WARPS // triton.cdiv(width, _TILE), 1), triton.cdiv(rows, _ROWS)))
-
-
-def gelu_backward(grad: Tensor, hidden: Tensor, parts: Tensor) -> None:
-    """Replace ``hidden`` [N, W] by its gradient, and write parts [P, W] of the sum of that over the rows."""
-    rows, width = hidden.shape
-    with torch.cuda.device_of(hidden):
-        _gelu_backward[(triton.cdiv(width, _TILE), len(parts))](
-            grad, hidden, parts, rows, width, ROWS=_ROWS, BLOCK=_TILE, num_warps=8
-        )
 
 
 def sum_parts(parts: Tensor) -> Tensor:
@@ -103,15 +91,16 @@ def sum_parts(parts: Tensor) -> Tensor:
 
 @triton.jit
 def _patches(
-    images, result, across, width, area, length, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+    images, result, across, width, area, pixels, length,
+    PREFIX: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     token, image = tl.program_id(0), tl.program_id(1).to(tl.int64)
     place = tl.arange(0, BLOCK)
-    inside = place < tl.where(token > 0, length, 0)
-    patch = token - 1
+    patch = token - PREFIX
+    inside = place < tl.where(patch >= 0, pixels, 0)
     channel, pixel = place // (HEIGHT * WIDTH), place % (HEIGHT * WIDTH)
     row, column = patch // across * HEIGHT + pixel // WIDTH, patch % across * WIDTH + pixel % WIDTH
-    source = images + (image * (length // (HEIGHT * WIDTH)) + channel) * area + row * width + column
+    source = images + (image * (pixels // (HEIGHT * WIDTH)) + channel) * area + row * width + column
     target = result + (image * tl.num_programs(0) + token) * length + place
     tl.store(target, tl.load(source, mask=inside, other=0.0), mask=place < length)
 
@@ -119,7 +108,7 @@ def _patches(
 @triton.jit
 def _add_norm(
     x, branch, bias, weight, shift, total, normed, statistics, epsilon, rows, x_rows, width,
-    HAS_BIAS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_BRANCH: tl.constexpr, HAS_BIAS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)
@@ -127,7 +116,8 @@ def _add_norm(
     inside = (row < rows)[:, None] & within[None, :]
     place = row[:, None].to(tl.int64) * width + column[None, :]
     value = tl.load(x + (row % x_rows)[:, None].to(tl.int64) * width + column[None, :], mask=inside, other=0.0)
-    value += tl.load(branch + place, mask=inside, other=0.0).to(tl.float32)
+    if HAS_BRANCH:
+        value += tl.load(branch + place, mask=inside, other=0.0).to(tl.float32)
     if HAS_BIAS:
         value += tl.load(bias + column, mask=within, other=0.0)[None, :]
     tl.store(total + place, value, mask=inside)
@@ -143,7 +133,7 @@ def _add_norm(
 
 @triton.jit
 def _add_norm_backward(
-    total_grad, normed_grad, total, statistics, weight, grad, parts, rows, width,
+    total_grad, rest, normed_grad, total, statistics, weight, grad, parts, rows, width,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     column = tl.arange(0, BLOCK)
@@ -169,8 +159,11 @@ def _add_norm_backward(
         level = tl.sum(above, 1) / width
         result = (above - level[:, None] - unit * along[:, None]) * scale[:, None]
         result += tl.load(total_grad + place, mask=inside, other=0.0).to(tl.float32)
+        result += tl.load(rest + place, mask=inside, other=0.0).to(tl.float32)
         bias_sum += tl.where(inside, result, 0.0)
-        tl.store(grad + place, result, mask=inside)
+        rounded = result.to(grad.dtype.element_ty)
+        tl.store(grad + place, rounded, mask=inside)
+        tl.store(rest + place, result - rounded.to(tl.float32), mask=inside)
     partial = parts + 3 * tl.program_id(0) * width + column
     tl.store(partial, tl.sum(weight_sum, 0), mask=within)
     tl.store(partial + width, tl.sum(shift_sum, 0), mask=within)
@@ -187,43 +180,3 @@ def _sum_parts(parts, result, rows, width, ROWS: tl.constexpr, BLOCK: tl.constex
         inside = (row < rows)[:, None] & (column < width)[None, :]
         total += tl.load(parts + row[:, None] * width + column[None, :], mask=inside, other=0.0)
     tl.store(result + tl.program_id(1) * width + column, tl.sum(total, 0), mask=column < width)
-
-
-@triton.jit
-def _gelu(hidden, result, size, BLOCK: tl.constexpr):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(hidden + place, mask=place < size, other=0.0).to(tl.float32)
-    below, _ = _normal(value)
-    tl.store(result + place, value * below, mask=place < size)
-
-
-@triton.jit
-def _gelu_backward(grad, hidden, parts, rows, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    within = column < width
-    total = tl.zeros([ROWS, BLOCK], tl.float32)
-    for start in range(tl.program_id(1) * ROWS, rows, tl.num_programs(1) * ROWS):
-        row = start + tl.arange(0, ROWS)
-        inside = (row < rows)[:, None] & within[None, :]
-        place = row[:, None].to(tl.int64) * width + column[None, :]
-        value = tl.load(hidden + place, mask=inside, other=0.0).to(tl.float32)
-        below, density = _normal(value)
-        value = tl.load(grad + place, mask=inside, other=0.0).to(tl.float32) * (below + value * density)
-        total += value
-        tl.store(hidden + place, value, mask=inside)
-    tl.store(parts + tl.program_id(1) * width + column, tl.sum(total, 0), mask=within)
-
-
-@triton.jit
-def _normal(value):
-    """Return CDF and density of the standard normal distribution (Abramowitz and Stegun 7.1.26, accurate to 1.5e-7).
-
-    Both share one exponential: with the erf of the library, GELU would be bound by arithmetic, not by memory.
-    """
-    bell = tl.exp(-0.5 * value * value)
-    t = 1 / (1 + 0.2316418882663604 * tl.abs(value))
-    series = t * (
-        0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
-    )  # fmt: skip
-    tail = 0.5 * series * bell
-    return tl.where(value < 0, tail, 1 - tail), 0.3989422804014327 * bell
