@@ -1,6 +1,7 @@
 """GELU between two matrix products, forward and backward, each in one pass over memory.
 
-Inside the products, it was slower on an H200: for these shapes Triton multiplies at half of cuBLAS's rate.
+torch computes it with a slow erf, and the sum for the bias in a pass of its own. Inside the products it was slower on
+an H200: for these shapes Triton multiplies at half of cuBLAS's rate.
 Legend: N rows, H hidden units.
 """
 
@@ -9,9 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from messi.models.fused.vit_kernels import WARPS
+
 _ROWS, _TILE = 4, 256
-_WARPS = 1056
-"""Total number of warps: eight per multiprocessor of an H200, for which this and the tiles were tuned."""
 
 
 def gelu(hidden: Tensor, result: Tensor, *, quick: bool) -> None:
@@ -23,7 +24,7 @@ def gelu(hidden: Tensor, result: Tensor, *, quick: bool) -> None:
 
 def gelu_parts(rows: int, width: int) -> int:
     """Return the number of parts in which :func:`gelu_backward` stores its sum over rows."""
-    return int(min(max(_WARPS // triton.cdiv(width, _TILE), 1), triton.cdiv(rows, _ROWS)))
+    return int(min(max(WARPS // triton.cdiv(width, _TILE), 1), triton.cdiv(rows, _ROWS)))
 
 
 def gelu_backward(grad: Tensor, hidden: Tensor, parts: Tensor, *, quick: bool) -> None:

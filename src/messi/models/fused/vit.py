@@ -2,10 +2,11 @@
 
 On a GPU under autocast, timm's forward spends most of its time between the matrix products. Here the products use
 bfloat16 copies of the weights, made in one launch, and return float32 gradients. The operations between them are in
-``vit_kernels`` and ``attention_kernels``, their order in ``vit_forward`` and ``vit_backward``. The residual sum stays
-in float32, as under autocast, and so does its gradient: as the sum of two numbers in bfloat16, of which the products
-read the first. The encoder only returns the class token, so the last block computes nothing but keys and values for the
-other tokens. On a CPU under autocast, this last point and the attention (``CPUAttention``) differ from timm.
+``vit_kernels``, ``gelu_kernels`` and ``attention_kernels``, their order in ``vit_forward`` and ``vit_backward``. The
+residual sum stays in float32, as under autocast, and so does its gradient: as the sum of two numbers in bfloat16, of
+which the products read the first. The encoder only returns the class token, so the last block computes nothing but keys
+and values for the other tokens. On a CPU under autocast, this last point and the attention (``CPUAttention``) differ
+from timm.
 ``vit_weights`` states which networks are supported. A block with another MLP, such as experts, calls it as a module
 between two parts of the network, each of which is one function.
 Legend: B images, T tokens, N = B T rows, W width, H heads.

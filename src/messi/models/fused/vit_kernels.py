@@ -1,7 +1,7 @@
 """The operations between the matrix products of a vision transformer, each in one pass over memory.
 
-torch reads and writes the activations several times for a residual sum and its LayerNorm, sums bias gradients in
-separate passes, and computes GELU with a slow erf; together these take longer than the matrix products.
+torch reads and writes the activations several times for a residual sum and its LayerNorm, and sums bias gradients in
+separate passes; together with GELU (``gelu_kernels``) these take longer than the matrix products.
 Sums over rows consist of partial sums in a fixed order, so the same input gives the same bits.
 Legend: N rows (tokens of all images), W width, P parts, each the sum over some of the rows, G groups of parts.
 """
@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 _ROWS = 4
-_WARPS = 1056
+WARPS = 1056
 """Total number of warps: eight per multiprocessor of an H200, for which this and the tiles were tuned."""
 
 
@@ -57,7 +57,7 @@ def add_norm(
 
 def norm_parts(rows: int, width: int) -> int:
     """Return the number of parts in which :func:`add_norm_backward` stores its sums over rows."""
-    return int(min(max(_WARPS // _norm_warps(width), 1), triton.cdiv(rows, _ROWS)))
+    return int(min(max(WARPS // _norm_warps(width), 1), triton.cdiv(rows, _ROWS)))
 
 
 def add_norm_backward(
