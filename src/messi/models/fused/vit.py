@@ -6,9 +6,8 @@ bfloat16 copies of the weights, made in one launch, and return float32 gradients
 residual sum stays in float32, as under autocast, and so does its gradient: as the sum of two numbers in bfloat16, of
 which the products read the first. The encoder only returns the class token, so the last block computes nothing but keys
 and values for the other tokens. On a CPU under autocast, this last point and the attention (``CPUAttention``) differ
-from timm.
-``vit_weights`` states which networks are supported. A block with another MLP, such as experts, calls it as a module
-between two parts of the network, each of which is one function.
+from timm. ``vit_weights`` states which networks are supported. A block with another MLP, such as experts, calls it as a
+module between two parts of the network, each of which is one function.
 Legend: B images, T tokens, N = B T rows, W width, H heads.
 """
 
